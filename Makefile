@@ -1,0 +1,57 @@
+# Everything is set up on first use, in .venv and in a cache of JVM packages. Needs Python 3.11 and Java 17.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-core check bench prove lock clean
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+export PYTHONWARNINGS ?= default
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(VENV)/.base: requirements/base.txt requirements/build.txt pyproject.toml
+	@echo "Setting up $(VENV) ..."
+	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -r requirements/build.txt -r requirements/base.txt
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.base
+	@$(PIP) -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.jars: src/twice/jars/ivy.xml $(VENV)/.base
+	@$(RUN)/twice jars fetch
+	@touch $@
+
+demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be backfilled
+	@$(RUN)/twice demo
+
+test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
+	@$(RUN)/python -m pytest tests/core -q
+	@$(RUN)/python -m pytest tests --ignore=tests/core -q
+
+test-core: $(VENV)/.test ## Run the tests that need no JVM, in seconds
+	@$(RUN)/python -m pytest tests/core -q
+
+check: $(VENV)/.test ## Lint, check types, check the direction of imports
+	@$(RUN)/ruff check .
+	@$(RUN)/ruff format --check .
+	@$(RUN)/mypy
+	@$(RUN)/python -m pytest tests/core/test_house.py -q
+
+bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; prints ratios
+	@$(RUN)/python benchmarks/overwrite.py
+
+prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, with SIGKILL, and compare
+	@$(RUN)/python -m pytest tests/prover -q --every-kill
+
+lock: $(VENV)/.base ## Pin the requirements files again
+	@$(RUN)/python -m pip install --quiet uv
+	@for set in build base test; do $(RUN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 --output-file requirements/$$set.txt requirements/$$set.in; done
+
+clean: ## Remove what was set up
+	@rm -rf $(VENV) .work .pytest_cache .mypy_cache .ruff_cache .hypothesis

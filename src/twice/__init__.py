@@ -1,0 +1,91 @@
+"""Data pipelines that you can run twice.
+
+A pipeline declares what it reads, how it transforms, where it writes and which idempotency pattern
+protects the write. Every retry, crash, double start, backfill and restatement then ends in the
+same table as one clean run. `import twice` loads no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twice.api import backfill, current_files, data_overwrite, files, plan, publish, read, run, slot, table
+    from twice.errors import (
+        Busy,
+        Fenced,
+        Misuse,
+        NotIdempotent,
+        NotPublished,
+        OutcomeUnknown,
+        TwiceError,
+        Unsupported,
+    )
+    from twice.execute import Outcome
+    from twice.pipelines import Pipeline, pipeline
+    from twice.project import Project
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Busy": "errors",
+    "Fenced": "errors",
+    "Misuse": "errors",
+    "NotIdempotent": "errors",
+    "NotPublished": "errors",
+    "Outcome": "execute",
+    "OutcomeUnknown": "errors",
+    "Pipeline": "pipelines",
+    "Project": "project",
+    "TwiceError": "errors",
+    "Unsupported": "errors",
+    "backfill": "api",
+    "current_files": "api",
+    "data_overwrite": "api",
+    "files": "api",
+    "pipeline": "pipelines",
+    "plan": "api",
+    "publish": "api",
+    "read": "api",
+    "run": "api",
+    "slot": "api",
+    "table": "api",
+}
+
+__all__ = [
+    "Busy",
+    "Fenced",
+    "Misuse",
+    "NotIdempotent",
+    "NotPublished",
+    "Outcome",
+    "OutcomeUnknown",
+    "Pipeline",
+    "Project",
+    "TwiceError",
+    "Unsupported",
+    "backfill",
+    "current_files",
+    "data_overwrite",
+    "files",
+    "pipeline",
+    "plan",
+    "publish",
+    "read",
+    "run",
+    "slot",
+    "table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'twice' has no attribute {name!r}")
+    return getattr(import_module(f"twice.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

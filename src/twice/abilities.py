@@ -1,0 +1,133 @@
+"""What can a store do, and what does a pattern need?
+
+One small Protocol per ability. A store inherits those that it has, so its class header is its row
+of the matrix; a pattern names those that it needs. Rows are opaque here: lists in the memory
+store, Spark frames elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from twice.runs import Receipt
+from twice.sight import Sight
+from twice.slices import Slice
+
+Rows = Any
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a store has to know about one attempt, while it stages and when it publishes.
+
+    `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
+    the whole target: it must be refused if anything else was published since.
+    """
+
+    name: str
+    slot: str
+    attempt: str
+    generation: int
+    base: Sight
+    compares_head: bool = False
+
+    @property
+    def seen(self) -> int:
+        """The fence that the plan saw, and that the store compares."""
+        return self.base.fence(self.slot)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows that were written where no reader looks.
+
+    Attributes:
+        rows: How many rows were written.
+        outside: How many of them lie outside the slot's slice.
+        partitions: Partitions that the rows fall into, where the pattern replaces partitions.
+        handle: What the store needs to publish them; None publishes the receipt alone.
+    """
+
+    rows: int
+    outside: int = 0
+    partitions: tuple[str, ...] = ()
+    handle: Any = None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a tidy removed, and what it left because it may still be needed."""
+
+    removed_files: int = 0
+    removed_bytes: int = 0
+    attempts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Store(Protocol):
+    """What every store does: look, publish one staged change with its receipt, read, tidy."""
+
+    kind: ClassVar[str]
+    lacks: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def look(self, name: str) -> Sight:
+        """Read a target's receipts, without starting a JVM."""
+
+    @abstractmethod
+    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
+        """Make the staged rows visible together with the receipt, or neither.
+
+        Raises:
+            Conflict: The target is not as `work.base` saw it, and nothing landed.
+        """
+
+    @abstractmethod
+    def discard(self, work: Work, staged: Staged) -> None:
+        """Remove what this attempt staged. Called only when the publish surely did not land."""
+
+    @abstractmethod
+    def take_over(self, name: str, base: Sight, owner: str) -> None:
+        """Make the ledger `owner` the owner of the target, if it is still as `base` saw it."""
+
+    @abstractmethod
+    def read(self, name: str, version: int | None = None) -> Rows:
+        """Return the rows of the target, now or as of a version."""
+
+    @abstractmethod
+    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+        """Remove leftovers of dead attempts and of versions past their keeping."""
+
+
+@runtime_checkable
+class ReplacesTable(Protocol):
+    """Can swap all rows of a table, so that readers see all of the old or all of the new."""
+
+    @abstractmethod
+    def stage_table(self, work: Work, rows: Rows) -> Staged:
+        """Write the rows that will be the whole table."""
+
+
+@runtime_checkable
+class ReplacesSlices(Protocol):
+    """Can swap the rows that fulfil a condition, and leave all others untouched."""
+
+    @abstractmethod
+    def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
+        """Write the rows that will replace the slice, counting those that lie outside it."""
+
+
+@runtime_checkable
+class ReplacesPartitions(Protocol):
+    """Can swap the partitions that a slot filled before for those that it fills now."""
+
+    @abstractmethod
+    def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
+        """Write the rows, laid out by the columns, and name the partitions they fall into."""
+
+
+ABILITIES: tuple[type, ...] = (ReplacesTable, ReplacesSlices, ReplacesPartitions)

@@ -1,0 +1,242 @@
+"""What can a Python program ask of Twice?
+
+The same as the command line: run a slot, run many in order, read a table, publish rows of a job
+that already exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twice import matrix
+from twice.decide import Asked
+from twice.errors import Misuse
+from twice.execute import Job, Outcome, consider, execute
+from twice.fingerprint import Inputs, Source
+from twice.intervals import Schedule
+from twice.patterns.data_overwrite import DataOverwrite
+from twice.pipelines import Pipeline
+from twice.plans import Pattern, Plan
+from twice.project import Project
+from twice.runs import Run, Slot, Target, check_name
+from twice.sources.files import Files
+from twice.sources.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ProjectLike = Project | str | Path | None
+
+
+def data_overwrite(
+    *,
+    slice: str | None = None,  # noqa: A002 - the word of the design, and nothing here slices
+    where: str | None = None,
+    partitions: Sequence[str] = (),
+    empty: str = "clear",
+) -> DataOverwrite:
+    """Replace a table, a slice of it, or the slot's partitions, as a whole."""
+    return DataOverwrite(slice, where, tuple(partitions), empty)
+
+
+def files(
+    pattern: str,
+    *,
+    schema: str | None = None,
+    format: str | None = None,  # noqa: A002 - as in Spark's reader
+    header: bool = True,
+    missing: str = "fail",
+    options: Mapping[str, str] | None = None,
+) -> Files:
+    """Read the files that match a pattern, with the slot's placeholders in it."""
+    return Files(pattern, schema, format, header, missing, dict(options or {}))
+
+
+def table(target: str, *, version: int | None = None) -> Table:
+    """Read a table of any store, pinned to a version."""
+    return Table(target, version)
+
+
+def run(
+    pipeline: Pipeline | str,
+    *,
+    at: str | datetime | None = None,
+    key: str | None = None,
+    force: bool = False,
+    accept: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> Outcome:
+    """Fill one slot, exactly once however often this is called.
+
+    Raises:
+        TwiceError: Its type says what may have happened to the data.
+    """
+    home = opened(project, spark)
+    chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    slot = chosen.slot(at, key, now=datetime.now(UTC))
+    return execute(home.job(chosen, slot), home.store(slot.target.store), home.ledger, Asked(force, accept))
+
+
+def plan(
+    pipeline: Pipeline | str,
+    *,
+    at: str | datetime | None = None,
+    key: str | None = None,
+    force: bool = False,
+    accept: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> Plan:
+    """Say what `run` would do, and change nothing."""
+    home = opened(project, spark)
+    chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    slot = chosen.slot(at, key, now=datetime.now(UTC))
+    job = home.job(chosen, slot)
+    return consider(job, home.store(slot.target.store), home.ledger, Asked(force, accept))[0]
+
+
+def backfill(
+    pipeline: Pipeline | str,
+    start: str | datetime,
+    end: str | datetime,
+    *,
+    force: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+    on_slot: Callable[[Any], None] | None = None,
+) -> list[Outcome]:
+    """Fill the slots that start in `[start, end)`, in order; published ones are skipped.
+
+    Raises:
+        TwiceError: The worst error of a slot, after all that could be done was done.
+    """
+    from twice.backfills import backfill as fill
+
+    home = opened(project, spark)
+    chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    return fill(home, chosen, start, end, Asked(force), on_slot)
+
+
+def read(
+    spark: SparkSession | None, target: str, *, version: int | None = None, project: ProjectLike = None
+) -> DataFrame:
+    """Return a table's rows as of its newest version, or of an older one."""
+    where = Target.parse(target)
+    rows: DataFrame = opened(project, spark).store(where.store).read(where.name, version)
+    return rows
+
+
+def current_files(target: str, *, project: ProjectLike = None) -> list[str]:
+    """Return the files that are a Parquet table now, for tools that read files themselves."""
+    where = Target.parse(target)
+    store = opened(project, None).store(where.store)
+    if not hasattr(store, "files"):
+        raise Misuse(f"{target} is not a Parquet target.", fix="Other stores are read by their own readers.")
+    found: list[str] = store.files(where.name)
+    return found
+
+
+class SlotOf:
+    """A slot without its target, as `twice.slot(...)` gives it to `twice.publish`."""
+
+    def __init__(self, name: str, at: str | None, every: str, zone: str, key: str | None) -> None:
+        self.name = check_name("pipeline", name)
+        self.at = at
+        self.key = key
+        self.every = every
+        self.zone = zone
+
+    def on(self, target: Target) -> Slot:
+        """Return the slot on a target."""
+        if self.at is None:
+            return Slot(self.name, target, self.key or "")
+        schedule = Schedule(self.every, self.at, self.zone)
+        return Slot(self.name, target, schedule.at(self.at))
+
+
+def slot(
+    name: str, *, at: str | None = None, every: str = "1 day", zone: str = "UTC", key: str | None = None
+) -> SlotOf:
+    """Name the slot that a job's rows fill."""
+    if at is not None and key is not None:
+        raise Misuse("A slot has a time or a key, not both.")
+    return SlotOf(name, at, every, zone, key)
+
+
+def publish(
+    rows: Any,
+    *,
+    to: str,
+    pattern: Pattern,
+    slot: SlotOf,
+    inputs: Iterable[str | Source] | None = None,
+    force: bool = False,
+    accept: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> Outcome:
+    """Publish the rows of a job that already exists: one line in place of `df.write`.
+
+    `inputs` is what the fingerprint is made of: texts are labels, sources are resolved. Without
+    it a repeat of the slot cannot be told from a correction, and replaces it.
+    """
+    home = opened(project, spark or getattr(rows, "sparkSession", None))
+    where = slot.on(Target.parse(to))
+    matrix.check(pattern, home.kind(where.target.store), slot.name)
+    declared = list(inputs) if inputs is not None else None
+
+    def resolve() -> dict[str, Inputs]:
+        place = home.place(where, slot.zone)
+        return {
+            f"input{number}": Label(source) if isinstance(source, str) else source.resolve(place)
+            for number, source in enumerate(declared or [])
+        }
+
+    def given(_: Mapping[str, Inputs], __: Run) -> Any:
+        return rows
+
+    job = Job(
+        slot=where,
+        pattern=pattern,
+        zone=slot.zone,
+        code="",
+        resolve=resolve,
+        rows=given,
+        parameters=home.engine.zone_fact,
+        declares_inputs=declared is not None,
+    )
+    return execute(job, home.store(where.target.store), home.ledger, Asked(force, accept))
+
+
+class Label:
+    """An input of which only a name is known: the user answers for its changing with the content."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @property
+    def facts(self) -> Any:
+        """The label itself."""
+        return [["label", self.text]]
+
+    @property
+    def summary(self) -> str:
+        """The label itself."""
+        return self.text
+
+    def moved(self) -> list[str]:
+        """A label does not change."""
+        return []
+
+    def read(self, engine: Any) -> Any:
+        """A label has no rows."""
+        raise Misuse(f"The input {self.text!r} is a label and cannot be read.")
+
+
+def opened(project: ProjectLike, spark: SparkSession | None) -> Project:
+    """Return the project that was given, or the one around the current folder."""
+    return project if isinstance(project, Project) else Project.open(project, spark=spark)

@@ -1,0 +1,137 @@
+"""What does the command `twice` understand?
+
+Commands are loaded when they are called, so that `twice run` of a published slot answers before
+a heavy library could be imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from twice import __version__
+from twice.errors import TwiceError, suggestion
+
+_COMMANDS = {
+    "init": ("project", "Make a project that runs at once."),
+    "demo": ("demo", "Watch a pipeline run, die, run again and be corrected."),
+    "doctor": ("doctor", "See whether everything that a run needs is there."),
+    "jars": ("project", "Fetch the JVM packages of the stores, or show where they are."),
+    "list": ("look", "List the pipelines of the project."),
+    "plan": ("run", "Say what a run would do, and change nothing."),
+    "run": ("run", "Fill one slot, or all that are due."),
+    "backfill": ("run", "Fill the slots of a stretch of time, in order."),
+    "status": ("look", "Show what is published, missing or no longer vouched for."),
+    "runs": ("look", "List attempts, newest first."),
+    "show": ("look", "Show one run, one slot or one target in full."),
+    "adopt": ("ledger", "Take over a target from another ledger, or a filled table."),
+    "tidy": ("ledger", "Remove leftovers of dead attempts and old versions."),
+    "matrix": ("look", "Show which store carries which pattern."),
+    "ledger": ("ledger", "Rebuild the ledger from the stores."),
+    "config": ("look", "Show every setting and where it came from."),
+}
+
+
+class _Commands(click.Group):
+    """A group that knows its commands by name and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"twice.cli.{_COMMANDS[name][0]}"), f"{name}_command")
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"There is no command {args[0]!r}. {suggestion(args[0], _COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+EPILOG = """\b
+Examples:
+  twice init my-project           a project that runs at once
+  twice plan visits --at 2024-10-07
+  twice run visits --at 2024-10-07
+  twice backfill visits --from 2024-10-01 --to 2024-10-08
+
+\b
+Exit codes:
+  0  fine (a skip is fine)           3  outcome unknown: run again, it asks the store
+  1  failed, rerun is safe           4  busy, fenced, or a stale plan
+  2  usage or project error          5  not idempotent
+"""
+
+
+@click.command(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="twice")
+def cli() -> None:
+    """Data pipelines that you can run twice."""
+
+
+def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one return per way to end
+    """Run the command line and return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = cli.main(args=given, prog_name="twice", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.Abort:
+        print("Stopped.", file=sys.stderr)
+        return 130
+    except TwiceError as error:
+        return _report(error, given)
+    except KeyboardInterrupt:
+        print("\nStopped. Running again is safe.", file=sys.stderr)
+        return 130
+    except Exception as error:  # noqa: BLE001 - the last place where an error can become a sentence
+        return _report_unforeseen(error, given)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: TwiceError, given: list[str]) -> int:
+    if "--debug" in given:
+        _traceback(error)
+    if "json" in given or "--output=json" in given:
+        from twice.cli.output import print_json
+
+        print_json({"error": {"type": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}})
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _report_unforeseen(error: Exception, given: list[str]) -> int:
+    from twice.explain import explain
+
+    if "--debug" in given:
+        _traceback(error)
+    print(
+        f"Unforeseen: {explain(error)}\n  What became of the slot is not known; the store is.\n"
+        "  Run again: it asks the store first. --debug shows the whole error.",
+        file=sys.stderr,
+    )
+    return 3
+
+
+def _traceback(error: BaseException) -> None:
+    import traceback
+
+    traceback.print_exception(error, file=sys.stderr)
+
+
+def entry() -> None:
+    """Entry point of the console script."""
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""How does a person mend the ledger, take a target over, and clean up?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from twice.cli.output import debug_option, output_option, print_json, project_option, say
+from twice.errors import Misuse, TwiceError
+from twice.execute import take_over
+from twice.project import Project
+from twice.runs import Receipt, Target
+from twice.sight import Sight
+
+
+@click.group("ledger")
+def ledger_command() -> None:
+    """Mend the ledger. Of what is published it is only a cache: the stores decide."""
+
+
+@ledger_command.command("rebuild")
+@click.option("--yes", is_flag=True, help="Take over targets of a lost ledger without asking.")
+@project_option
+@output_option
+@debug_option
+def rebuild(yes: bool, folder: str | None, output: str) -> int:
+    """Read all receipts back from the stores, and make this ledger the owner of the targets.
+
+    Do this after the ledger was lost or an old copy of it was put back. What no store holds, such as
+    the history of failed attempts, cannot be brought back and is listed.
+    """
+    project = Project.open(folder)
+    targets = sorted({pipeline.target for pipeline in project.pipelines.values()})
+    looked = {target: project.store(target.store).look(target.name) for target in targets}
+    strangers = [target.text for target, sight in looked.items() if sight.owner not in ("", project.ledger.id)]
+    if strangers and not yes:
+        click.confirm(
+            f"Take over {', '.join(strangers)}? The ledger that owns them now will be refused from then on.",
+            abort=True,
+            err=True,
+        )
+    receipts: list[tuple[Receipt, int]] = []
+    troubles: list[str] = []
+    for target, sight in looked.items():
+        try:
+            receipts += _taken(project, target, sight)
+        except TwiceError as error:
+            troubles.append(f"{target.text}: {error.what}")
+    brought = project.ledger.rebuild(receipts)
+    lost = [
+        "attempts that failed, were refused or skipped: no store holds them",
+        "what was accepted with --accept: the next run asks again",
+        "remembered content hashes: files are hashed once more",
+    ]
+    if output == "json":
+        print_json(
+            {"receipts": brought, "targets": [target.text for target in targets], "lost": lost, "troubles": troubles}
+        )
+    else:
+        print(f"{brought} receipts were read back from {len(targets)} targets.")
+        print("Not brought back:", *(f"  {line}" for line in lost), sep="\n")
+        for trouble in troubles:
+            print(f"Left out: {trouble}")
+    return 1 if troubles else 0
+
+
+def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt, int]]:
+    """Take a target over, and return its receipts."""
+    if not sight.exists:
+        project.ledger.forget(target.text)
+        return []
+    if sight.owner not in ("", project.ledger.id):
+        say(f"taking over {target.text}")
+        sight = take_over(project.store(target.store), project.ledger, target.name)
+    return [(receipt, sight.version) for receipt in sight.receipts.values()]
+
+
+@click.command("adopt")
+@click.argument("target")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@project_option
+@output_option
+@debug_option
+def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, output: str) -> None:
+    r"""Make this project's ledger the owner of TARGET, which another ledger or nobody owns.
+
+    Rows and receipts stay as they are. The former owner is refused from then on.
+
+    \b
+    Example:
+      twice adopt delta:lake/visits
+    """
+    project = Project.open(folder)
+    where = Target.parse(target)
+    store = project.store(where.store)
+    sight = store.look(where.name)
+    if not sight.exists:
+        raise Misuse(f"There is no table {target}.", fix="A target that does not exist yet needs no adoption.")
+    if sight.owner == project.ledger.id:
+        message = f"{target} belongs to this ledger already; nothing to do."
+    elif dry_run:
+        message = f"{target} would be taken over from {sight.owner[:8] or 'nobody'}, with {len(sight.receipts)} receipts; no row changes."
+    else:
+        if not yes:
+            click.confirm(f"Take {target} over from {sight.owner[:8] or 'nobody'}?", abort=True, err=True)
+        taken = take_over(store, project.ledger, where.name)
+        project.ledger.rebuild([(receipt, taken.version) for receipt in taken.receipts.values()])
+        message = f"{target} belongs to this ledger now; {len(taken.receipts)} receipts were read from it."
+    if output == "json":
+        print_json({"target": target, "message": message})
+    else:
+        print(message)
+
+
+@click.command("tidy")
+@click.argument("name", required=False)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--keep-days", type=float, help="How long replaced versions are kept. [default: tidy.keep_days]")
+@project_option
+@output_option
+@debug_option
+def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folder: str | None, output: str) -> None:
+    """Remove leftovers of dead attempts, and versions past their keeping.
+
+    What a live run or a kept version uses is never removed.
+    """
+    project = Project.open(folder)
+    kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days
+    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    live = project.ledger.live_attempts()
+    found = {
+        p.target.text: project.store(p.target.store).tidy(p.target.name, live, keep_days=kept, dry_run=dry_run)
+        for p in chosen
+    }
+    if output == "json":
+        print_json({"dry_run": dry_run, "targets": {target: asdict(swept) for target, swept in found.items()}})
+        return
+    word = "would be removed" if dry_run else "removed"
+    for target, swept in found.items():
+        print(
+            f"{target}: {swept.removed_files} files ({swept.removed_bytes:,} bytes) of {len(swept.attempts)} attempts {word}"
+        )
+        for note in swept.notes:
+            print(f"  {note}")

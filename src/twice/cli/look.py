@@ -1,0 +1,288 @@
+"""How does a person see what is there: pipelines, slots, attempts, settings?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.errors import Misuse
+from twice.ledger import AttemptRecord
+from twice.pipelines import Pipeline
+from twice.project import Project
+from twice.runs import Receipt, Slot, Target
+from twice.sight import Sight
+
+
+@click.command("list")
+@project_option
+@output_option
+@debug_option
+def list_command(folder: str | None, output: str) -> None:
+    """List the pipelines of the project."""
+    project = Project.open(folder)
+    rows = [
+        {
+            "name": p.name,
+            "target": p.target.text,
+            "pattern": p.pattern.name,
+            "every": p.schedule.every if p.schedule else None,
+            "zone": p.zone if p.schedule else None,
+            "start": p.schedule.start if p.schedule else None,
+        }
+        for p in project.pipelines.values()
+    ]
+    if output == "json":
+        print_json({"pipelines": rows})
+    else:
+        empty = (
+            f"No pipelines in {project.root / str(project.settings['project.pipelines'])}. Make some with: twice init"
+        )
+        print_table(
+            ["pipeline", "target", "pattern", "every", "zone", "start"],
+            [list(row.values()) for row in rows],
+            empty=empty,
+        )
+
+
+@click.command("status")
+@click.argument("name", required=False)
+@project_option
+@output_option
+@debug_option
+def status_command(name: str | None, folder: str | None, output: str) -> int:
+    r"""Show what is published, missing or no longer vouched for, as the stores say it.
+
+    \b
+    Examples:
+      twice status
+      twice status visits --output json
+    """
+    project = Project.open(folder)
+    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    found = [_status(project, pipeline) for pipeline in chosen]
+    if output == "json":
+        print_json({"pipelines": found})
+        return 0
+    columns = ["pipeline", "target", "published", "missing", "unproven", "newest", "rows", "version"]
+    shown = [
+        [row[column] if column not in ("missing", "unproven") else len(row[column]) for column in columns]
+        for row in found
+    ]
+    print_table(columns, shown, empty="No pipelines. Make some with: twice init")
+    for row in found:
+        for slot, why in row["unproven"].items():
+            print(f"{row['pipeline']} {slot}: {why}. Use --force or --accept.")
+        if row["missing"]:
+            more = f" and {len(row['missing']) - 5} more" if row["missing"][5:] else ""
+            print(
+                f"{row['pipeline']} is missing {', '.join(row['missing'][:5])}{more}. Use twice run {row['pipeline']} --due"
+            )
+        if row["trouble"]:
+            print(f"{row['pipeline']}: {row['trouble']}")
+    return 0
+
+
+def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
+    sight = project.store(pipeline.target.store).look(pipeline.target.name)
+    mine = {slot: receipt for slot, receipt in sight.receipts.items() if Slot.parse(slot).pipeline == pipeline.identity}
+    due = []
+    if pipeline.schedule:
+        closed = pipeline.schedule.closed(datetime.now(UTC))
+        due = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
+    newest = max((Slot.parse(slot).label for slot in mine), default=None)
+    stranger = sight.owner not in ("", project.ledger.id)
+    return {
+        "pipeline": pipeline.name,
+        "target": pipeline.target.text,
+        "published": len(mine),
+        "missing": [slot.label for slot in due if slot.text not in mine],
+        "unproven": {Slot.parse(slot).label: why for slot, why in sight.ended.items() if slot in mine},
+        "newest": newest,
+        "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),
+        "version": sight.version if sight.exists else None,
+        "trouble": f"the target belongs to another ledger ({sight.owner[:8]})" if stranger else "",
+    }
+
+
+@click.command("runs")
+@click.argument("name", required=False)
+@click.option("--state", help="Only attempts in this state: started, published, skipped, failed, refused, unknown.")
+@click.option("--limit", default=20, show_default=True, help="How many.")
+@project_option
+@output_option
+@debug_option
+def runs_command(name: str | None, state: str | None, limit: int, folder: str | None, output: str) -> None:
+    r"""List attempts, newest first.
+
+    \b
+    Examples:
+      twice runs
+      twice runs visits --state failed
+    """
+    project = Project.open(folder)
+    identity = project.pipeline(name).identity if name else ""
+    found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
+    if output == "json":
+        print_json({"attempts": [asdict(record) for record in found]})
+        return
+    columns = ["attempt", "pipeline", "slot", "state", "generation", "rows", "version", "started", "reason"]
+    print_table(columns, [_attempt_row(record) for record in found], empty="No runs yet.")
+
+
+def _attempt_row(record: AttemptRecord) -> list[Any]:
+    slot = Slot.parse(record.slot)
+    first_line = record.reason.partition("\n")[0]
+    return [
+        record.attempt,
+        record.pipeline,
+        slot.label,
+        record.state,
+        record.generation,
+        record.rows,
+        record.version_after,
+        record.started_at[:19],
+        first_line[:80],
+    ]
+
+
+@click.command("show")
+@click.argument("what")
+@click.option("--at", help="With the name of a pipeline: the start of the interval.")
+@click.option("--key", help="With the name of a pipeline: the batch key.")
+@click.option("--files", "files", is_flag=True, help="With a Parquet target: the files that are the table now.")
+@project_option
+@output_option
+@debug_option
+def show_command(what: str, at: str | None, key: str | None, files: bool, folder: str | None, output: str) -> None:
+    r"""Show one attempt, one slot of a pipeline, or one target in full.
+
+    \b
+    Examples:
+      twice show 3f2a91bc-4             an attempt, as `twice runs` names it
+      twice show visits --at 2024-10-07
+      twice show parquet:lake/visits --files
+    """
+    project = Project.open(folder)
+    if ":" in what:
+        _show_target(project, Target.parse(what), files, output)
+        return
+    record = project.ledger.attempt(what)
+    if record:
+        _print_facts({"attempt": asdict(record)}, output)
+        return
+    if what not in project.pipelines and at is None and key is None:
+        raise Misuse(f"{what!r} is no attempt, no pipeline and no target.", fix="See twice runs, twice list.")
+    _show_slot(project, project.pipeline(what), at, key, output)
+
+
+def _show_slot(project: Project, pipeline: Pipeline, at: str | None, key: str | None, output: str) -> None:
+    slot = pipeline.slot(at, key)
+    sight = project.store(slot.target.store).look(slot.target.name)
+    receipt = sight.receipt(slot.text)
+    facts = {
+        "slot": slot.text,
+        "published": receipt is not None,
+        "proof": "stands" if sight.proof(slot.text) else sight.ended.get(slot.text, "none"),
+        "receipt": receipt.to_json() if receipt else None,
+        "attempts": [asdict(record) for record in project.ledger.attempts(slot=slot.text)],
+    }
+    _print_facts(facts, output)
+
+
+def _show_target(project: Project, target: Target, files: bool, output: str) -> None:
+    store = project.store(target.store)
+    sight = store.look(target.name)
+    if files:
+        if not hasattr(store, "files"):
+            raise Misuse(f"{target.text} is not a Parquet target.", fix="Other stores are read by their own readers.")
+        listed = store.files(target.name)
+        if output == "json":
+            print_json({"version": sight.version, "files": listed})
+        else:
+            print("\n".join(listed))
+        return
+    facts = {
+        "target": target.text,
+        "version": sight.version if sight.exists else None,
+        "owner": sight.owner,
+        "mine": sight.owner == project.ledger.id,
+        "slots": [_slot_facts(sight, receipt) for receipt in sorted(sight.receipts.values(), key=lambda r: r.slot)],
+    }
+    _print_facts(facts, output)
+
+
+def _slot_facts(sight: Sight, receipt: Receipt) -> dict[str, Any]:
+    return {
+        "slot": Slot.parse(receipt.slot).label,
+        "generation": receipt.generation,
+        "rows": receipt.rows,
+        "since_version": receipt.first_version,
+        "proof": sight.ended.get(receipt.slot, "stands"),
+    }
+
+
+def _print_facts(facts: dict[str, Any], output: str, indent: str = "") -> None:
+    if output == "json":
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            print(f"{indent}{name}:")
+            _print_facts(value, output, indent + "  ")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            print(f"{indent}{name}:")
+            for entry in value:
+                line = "  ".join(
+                    f"{key}={entry[key]}" for key in entry if entry[key] not in ("", None) and key != "plan"
+                )
+                print(f"{indent}  {line}")
+        elif value not in ("", None):
+            print(f"{indent}{name}: {value}")
+
+
+@click.command("matrix")
+@output_option
+@debug_option
+def matrix_command(output: str) -> None:
+    """Show which store carries which pattern, computed from what each needs and has."""
+    from twice import matrix
+    from twice.stores.registry import kinds
+
+    cells = matrix.cells()
+    if output == "json":
+        print_json({"cells": [asdict(cell) for cell in cells]})
+        return
+    stores = kinds()
+    rows = []
+    for pattern in matrix.VARIANTS:
+        marks = {cell.store: "yes" if cell.supported else "no" for cell in cells if cell.pattern == pattern}
+        rows.append([pattern, *(marks[store] for store in stores)])
+    print_table(["pattern", *stores], rows, empty="")
+    for cell in cells:
+        if not cell.supported:
+            print(f"{cell.store} cannot carry {cell.pattern}: {cell.reason}")
+
+
+@click.command("config")
+@project_option
+@output_option
+@debug_option
+def config_command(folder: str | None, output: str) -> None:
+    """Show every setting and where it came from: command line, environment, file or default."""
+    found = Project.open(folder).settings
+    values = [(value.key, value.value, value.origin) for value in found.values.values()]
+    values += [(f"spark.conf.{name}", _masked(name, value), "twice.toml") for name, value in found.spark_conf.items()]
+    values += [(f"stores.{s.name}", f"{s.kind} at {s.root or '.'}", "twice.toml") for s in found.stores.values()]
+    if output == "json":
+        print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]})
+    else:
+        print_table(["setting", "value", "origin"], values, empty="")
+
+
+def _masked(name: str, value: str) -> str:
+    hints = ("secret", "password", "passwd", "pwd", "token", "credential", "key", "dsn")
+    return "***" if any(hint in name.lower() for hint in hints) else value

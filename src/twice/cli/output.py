@@ -1,0 +1,80 @@
+"""How does the command line speak?
+
+Answers go to standard output, as text or as JSON with a schema version; progress and warnings go to
+standard error. Tables are drawn by rich, which respects NO_COLOR and narrow terminals.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+SCHEMA_VERSION = 1
+
+Command = Callable[..., Any]
+
+
+def output_option(command: Command) -> Command:
+    """Add `--output text|json`, also set by TWICE_OUTPUT."""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        envvar="TWICE_OUTPUT",
+        show_default=True,
+        help="How to print the answer.",
+    )(command)
+
+
+def project_option(command: Command) -> Command:
+    """Add `--project FOLDER`."""
+    return click.option(
+        "--project",
+        "folder",
+        type=click.Path(file_okay=False),
+        help="Folder of the project; by default the one around the current folder.",
+    )(command)
+
+
+def debug_option(command: Command) -> Command:
+    """Add `--debug`."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show whole errors.")(command)
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """Print one JSON document."""
+    print(json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=2, default=str))
+
+
+def say(text: str) -> None:
+    """Print a line of progress to standard error."""
+    print(f"twice: {text}", file=sys.stderr, flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """Print a table, or a sentence where there is nothing to show."""
+    kept = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
+    if not kept:
+        print(empty)
+        return
+    if not sys.stdout.isatty():
+        _print_plain(columns, kept)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in kept:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in (list(columns), *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

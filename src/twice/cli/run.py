@@ -1,0 +1,253 @@
+"""How does a person plan, run and backfill?"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from twice.backfills import SlotEnd, fill, slots_between, worst
+from twice.cli.output import debug_option, output_option, print_json, project_option, say
+from twice.decide import Asked
+from twice.errors import Misuse, TwiceError
+from twice.execute import Outcome, consider, execute
+from twice.pipelines import Pipeline
+from twice.plans import Plan
+from twice.project import Project
+from twice.runs import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _open(folder: str | None) -> Project:
+    project = Project.open(folder)
+    project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
+    return project
+
+
+def _warn(pipeline: Pipeline) -> None:
+    for warning in pipeline.warnings:
+        say(f"warning: {warning}")
+
+
+@click.command("plan")
+@click.argument("name")
+@click.option("--at", help="Start of the interval: a date, or a time with its offset.")
+@click.option("--key", help="Batch key, for a pipeline without a calendar.")
+@click.option("--force", is_flag=True, help="Plan a new generation although nothing changed.")
+@click.option("--accept", is_flag=True, help="Plan as if the rows were taken as they are.")
+@project_option
+@output_option
+@debug_option
+def plan_command(
+    name: str, at: str | None, key: str | None, force: bool, accept: bool, folder: str | None, output: str
+) -> None:
+    r"""Say what a run of NAME would do, and change nothing.
+
+    \b
+    Example:
+      twice plan visits --at 2024-10-07
+    """
+    project = _open(folder)
+    pipeline = project.pipeline(name)
+    _warn(pipeline)
+    slot = pipeline.slot(at, key, now=datetime.now(UTC))
+    job = project.job(pipeline, slot)
+    plan, inputs, _ = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
+    if output == "json":
+        print_json({"plan": plan.to_json(), "inputs": {name: chosen.summary for name, chosen in inputs.items()}})
+        return
+    print_plan(plan)
+    for source, chosen in inputs.items():
+        print(f"  reads {source}: {chosen.summary}")
+
+
+def print_plan(plan: Plan, to_stderr: bool = False) -> None:
+    """Print a plan for people."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    version = f"version {plan.base.version}" if plan.base.exists else "no table yet"
+    print(f"{plan.slot.pipeline} -> {plan.slot.target.text}  ({plan.pattern}, {version})", file=stream)
+    print(f"  slot {plan.slot.part_text}", file=stream)
+    print(f"  {plan.action}: {plan.reason} (generation {plan.generation})", file=stream)
+    for number, step in enumerate(plan.steps, 1):
+        print(f"  {number}. {step.name:8} {step.text}", file=stream)
+    for note in plan.notes:
+        print(f"  note: {note}", file=stream)
+    print(f"  plan {plan.hash}", file=stream, flush=True)
+
+
+def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
+    """Return what shows a plan before it is carried out, and asks where rows would go away."""
+
+    def approve(plan: Plan) -> None:
+        if plan.skips:
+            return
+        print_plan(plan, to_stderr=json_output)
+        if not plan.destroys or yes:
+            return
+        if not sys.stdin.isatty():
+            raise Misuse(
+                f"The run would replace the published rows of {plan.slot.label} ({plan.reason}).",
+                "Without a terminal nobody can be asked.",
+                "Say --yes to let it.",
+            )
+        click.confirm("Replace the published rows?", abort=True, err=True)
+
+    return approve
+
+
+@click.command("run")
+@click.argument("name", required=False)
+@click.option("--at", help="Start of the interval: a date, or a time with its offset.")
+@click.option("--key", help="Batch key, for a pipeline without a calendar.")
+@click.option("--due", is_flag=True, help="Run all closed intervals that are missing or whose inputs changed.")
+@click.option("--force", is_flag=True, help="Publish a new generation although nothing changed.")
+@click.option("--accept", is_flag=True, help="Take rows that were changed from outside as they are; recorded.")
+@click.option("--yes", is_flag=True, help="Replace published rows without asking.")
+@project_option
+@output_option
+@debug_option
+def run_command(
+    name: str | None,
+    at: str | None,
+    key: str | None,
+    due: bool,
+    force: bool,
+    accept: bool,
+    yes: bool,
+    folder: str | None,
+    output: str,
+) -> int:
+    r"""Fill one slot of the pipeline NAME, exactly once however often this is called.
+
+    \b
+    Examples:
+      twice run visits --at 2024-10-07
+      twice run visits --due
+      twice run visits --at 2024-10-07 --force --yes
+    """
+    project = _open(folder)
+    if due:
+        return _run_due(project, name, Asked(force, accept), yes, output)
+    if name is None:
+        raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
+    pipeline = project.pipeline(name)
+    _warn(pipeline)
+    slot = pipeline.slot(at, key, now=datetime.now(UTC))
+    job = project.job(pipeline, slot)
+    outcome = execute(
+        job, project.store(slot.target.store), project.ledger, Asked(force, accept), _approval(yes, output == "json")
+    )
+    if output == "json":
+        print_json({"outcome": outcome.to_json()})
+    else:
+        print(outcome_line(outcome))
+    return 0
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Say in one line what became of a slot."""
+    facts = f"{outcome.rows:,} rows, generation {outcome.generation}, version {outcome.version_after}"
+    notes = "".join(f"; {note}" for note in outcome.notes)
+    return f"{outcome.slot.pipeline} {outcome.slot.label}  {outcome.state} ({outcome.reason}): {facts}{notes}"
+
+
+def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str) -> int:
+    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    now = datetime.now(UTC)
+    ends: list[SlotEnd] = []
+    for pipeline in chosen:
+        _warn(pipeline)
+        if pipeline.schedule is None:
+            slots = [pipeline.slot()]
+        else:
+            slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in pipeline.schedule.closed(now)]
+        ends += _fill(project, pipeline, slots, asked, yes, output)
+    return _summary(ends, output)
+
+
+@click.command("backfill")
+@click.argument("name")
+@click.option("--from", "start", required=True, help="First interval, inclusive.")
+@click.option("--to", "end", required=True, help="End of the stretch, exclusive.")
+@click.option("--force", is_flag=True, help="Publish new generations although nothing changed.")
+@click.option("--yes", is_flag=True, help="Replace published rows without asking.")
+@project_option
+@output_option
+@debug_option
+def backfill_command(name: str, start: str, end: str, force: bool, yes: bool, folder: str | None, output: str) -> int:
+    r"""Fill the slots of NAME that start in [FROM, TO), in order; published ones are skipped.
+
+    A backfill that was killed resumes where it stood when it is run again.
+
+    \b
+    Example, three days (the end is exclusive):
+      twice backfill visits --from 2024-10-01 --to 2024-10-04
+    """
+    project = _open(folder)
+    pipeline = project.pipeline(name)
+    _warn(pipeline)
+    slots = slots_between(pipeline, start, end, datetime.now(UTC))
+    return _summary(_fill(project, pipeline, slots, Asked(force), yes, output), output)
+
+
+def _fill(
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, yes: bool, output: str
+) -> list[SlotEnd]:
+    """Fill slots, with one line each as they end; all are planned and approved first."""
+    _approve_all(project, pipeline, slots, asked, yes)
+    ends = []
+    for number, ended in enumerate(fill(project, pipeline, slots, asked), 1):
+        ends.append(ended)
+        line = (
+            outcome_line(ended.outcome)
+            if ended.outcome
+            else f"{ended.slot.pipeline} {ended.slot.label}  failed: {ended.error}"
+        )
+        print(f"[{number}/{len(slots)}] {line}", file=sys.stderr if output == "json" else sys.stdout, flush=True)
+    return ends
+
+
+def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, yes: bool) -> None:
+    """Ask once for all slots whose published rows would be replaced."""
+    if yes:
+        return
+    replaced = []
+    for slot in slots:
+        try:
+            plan = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked)[0]
+        except TwiceError:
+            continue
+        if plan.destroys:
+            replaced.append(plan)
+    if not replaced:
+        return
+    what = ", ".join(plan.slot.label for plan in replaced[:5]) + (
+        f" and {len(replaced) - 5} more" if replaced[5:] else ""
+    )
+    if not sys.stdin.isatty():
+        raise Misuse(
+            f"{len(replaced)} of {len(slots)} slots are published and would be replaced: {what}.",
+            f"For example, {replaced[0].slot.label}: {replaced[0].reason}.",
+            "Say --yes to let it.",
+        )
+    click.confirm(f"Replace the published rows of {len(replaced)} slots ({what})?", abort=True, err=True)
+
+
+def _summary(ends: list[SlotEnd], output: str) -> int:
+    errors = [ended.error for ended in ends if ended.error]
+    published = [ended for ended in ends if ended.outcome and ended.outcome.state == "published"]
+    skipped = len(ends) - len(published) - len(errors)
+    if output == "json":
+        print_json(
+            {
+                "outcomes": [ended.outcome.to_json() for ended in ends if ended.outcome],
+                "errors": [{"slot": ended.slot.text, "error": str(ended.error)} for ended in ends if ended.error],
+            }
+        )
+    else:
+        print(f"{len(published)} published, {skipped} skipped, {len(errors)} failed")
+    return worst(errors).exit_code if errors else 0

@@ -1,0 +1,162 @@
+"""Should this slot be published, skipped or refused?
+
+Pure functions over one sight of the store, the fingerprint of the inputs and what was asked. The
+ledger enters in two places only: to notice that a store went back in time, and to remember what a
+person accepted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
+from twice.plans import Pattern, Plan
+from twice.runs import Receipt, Slot
+from twice.sight import Sight
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller asked for, beyond the slot itself."""
+
+    force: bool = False
+    accept: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything a decision depends on."""
+
+    slot: Slot
+    pattern: Pattern
+    zone: str
+    fingerprint: str
+    code: str
+    rerun_on_code: bool
+    ledger_id: str
+    known: Receipt | None
+    accepted: str
+    asked: Asked
+
+
+def decide(question: Question, sight: Sight) -> Plan:
+    """Return the plan for a slot: create, replace or skip.
+
+    Raises:
+        Misuse: Another pipeline or another calendar has written to the target.
+        Fenced: The target is another ledger's, its proof is gone, or the ledger is ahead of it.
+    """
+    _check_owner(question, sight)
+    _check_ledger_ahead(question, sight)
+    _check_neighbours(question.slot, sight)
+    _check_proof(question, sight)
+    before = sight.receipt(question.slot.text)
+    if before and not question.asked.force and _is_current(question, before):
+        return _plan(question, sight, "skip", "published, and the inputs are the same")
+    refusal = "" if question.asked.force else question.pattern.refusal(question.slot, sight)
+    if refusal:
+        raise Fenced(refusal, fix="Use --force to do it all the same.")
+    if before is None:
+        return _plan(question, sight, "create", "the first run of this slot")
+    return _plan(question, sight, "replace", _why_again(question, before))
+
+
+def _check_owner(question: Question, sight: Sight) -> None:
+    if sight.owner in ("", question.ledger_id):
+        if sight.filled and not sight.owner and not question.asked.force:
+            raise Stranger(
+                f"The table {question.slot.target.text} already holds rows that Twice did not write.",
+                "Publishing to it could replace them.",
+                f"Take it over with: twice adopt {question.slot.target.text}",
+            )
+        return
+    lost = question.known is None
+    raise Stranger(
+        f"The target {question.slot.target.text} belongs to another ledger ({sight.owner[:8]}; this one is {question.ledger_id[:8]}).",
+        "If this project's ledger was lost, the receipts can be read back from the target."
+        if lost
+        else "Another project has taken the target over.",
+        f"After a loss: twice ledger rebuild. To take the target from another project: twice adopt {question.slot.target.text}",
+    )
+
+
+def _check_ledger_ahead(question: Question, sight: Sight) -> None:
+    fence = sight.fence(question.slot.text)
+    if question.known is None or question.known.generation <= fence or question.asked.force:
+        return
+    raise LedgerAhead(
+        f"The ledger knows generation {question.known.generation} of {question.slot.label}, the store has {fence or 'none'}.",
+        "The table was replaced, dropped or brought back from a backup: nothing is guessed.",
+        "Use --force to publish the slot again, or twice ledger rebuild to believe the store.",
+    )
+
+
+def _check_neighbours(slot: Slot, sight: Sight) -> None:
+    for text in sight.receipts:
+        other = Slot.parse(text)
+        if other.pipeline != slot.pipeline:
+            raise Misuse(
+                f"The target {slot.target.text} is written by the pipeline {other.pipeline!r}; {slot.pipeline!r} cannot write it too.",
+                fix=f"Give it a target of its own; a renamed pipeline says was={other.pipeline!r}.",
+            )
+        if other.interval and slot.interval and other.part != slot.part and other.interval.overlaps(slot.interval):
+            raise Misuse(
+                f"The slot {slot.part_text} overlaps {other.part_text}, which was published under another calendar.",
+                fix="Keep `every` and `zone` as they were, or write to a new target.",
+            )
+        if bool(other.interval) != bool(slot.interval):
+            raise Misuse(
+                f"The target {slot.target.text} holds slots of another kind ({other.part_text}).",
+                fix="A pipeline keeps its calendar or its keys; write to a new target.",
+            )
+
+
+def _check_proof(question: Question, sight: Sight) -> None:
+    reason = sight.ended.get(question.slot.text)
+    if reason is None or question.asked.force or question.asked.accept:
+        return
+    if question.accepted and question.accepted == sight.outside:
+        return
+    raise ProofGone(
+        f"The slot {question.slot.label} of {question.slot.pipeline} was published, and its rows are no longer vouched for.",
+        f"{reason[:1].upper()}{reason[1:]}.",
+        "Use --force to publish it again, or --accept to take the rows as they are now.",
+    )
+
+
+def _is_current(question: Question, before: Receipt) -> bool:
+    same_inputs = bool(question.fingerprint) and before.fingerprint == question.fingerprint
+    return same_inputs and not (question.rerun_on_code and before.code != question.code)
+
+
+def _why_again(question: Question, before: Receipt) -> str:
+    if question.asked.force:
+        return "asked for with --force"
+    if not question.fingerprint:
+        return "its inputs were not declared, so a repeat cannot be told from a correction"
+    if before.fingerprint != question.fingerprint:
+        return "the inputs changed"
+    return "the code changed"
+
+
+def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
+    pattern, slot = question.pattern, question.slot
+    before = sight.receipt(slot.text)
+    notes: tuple[str, ...] = ()
+    if before and before.code != question.code and not question.rerun_on_code:
+        notes = ("the code changed since this slot was published",)
+    fence = sight.fence(slot.text)
+    if action == "skip":
+        return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
+    return Plan(
+        slot=slot,
+        pattern=pattern.name,
+        action=action,
+        reason=reason,
+        generation=fence + 1,
+        base=sight,
+        stage=pattern.stage(slot, question.zone),
+        publish=pattern.publish(slot, question.zone),
+        compares_head=not pattern.independent,
+        notes=notes,
+    )

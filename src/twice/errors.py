@@ -1,0 +1,109 @@
+"""What may have happened to the data when something went wrong?
+
+Errors are typed by the answer, because the answer decides the next move:
+
+    TwiceError
+      Misuse            2   nothing started; correct the project or the command
+        Unsupported         this store cannot carry this pattern
+      NotPublished      1   the slot shows nothing new; running again is safe
+        InputsMoved         the inputs changed while they were being read
+      OutcomeUnknown    3   the publish may or may not have landed; ask the store first
+      Fenced            4   the store has moved on; this plan is stale
+        ProofGone           the slot was published, and its rows are no longer vouched for
+        Stranger            the target belongs to another ledger
+        LedgerAhead         the ledger knows of a publish that the store does not
+      Busy              4   someone else is working on the slot now
+      NotIdempotent     5   a counterexample was found
+
+The number is the exit code of the command line.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TwiceError(Exception):
+    """Root of all errors: what is true, why, and the next move, one line each."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+        super().__init__("\n  ".join(line for line in (what, why, fix) if line))
+
+
+class Misuse(TwiceError):
+    """Nothing started: the project or the command has to be corrected."""
+
+    exit_code = 2
+
+
+class Unsupported(Misuse):
+    """The store cannot keep the promise of the pattern, so nothing was touched."""
+
+
+class NotPublished(TwiceError):
+    """The slot shows nothing new, and running it again is safe."""
+
+    exit_code = 1
+
+
+class InputsMoved(NotPublished):
+    """An input changed between the first look at it and the publish."""
+
+
+class OutcomeUnknown(TwiceError):
+    """The publish may have landed: only the store can tell, and it did not yet."""
+
+    exit_code = 3
+
+
+class Fenced(TwiceError):
+    """The store is no longer as the plan saw it; a new plan is needed."""
+
+    exit_code = 4
+
+
+class ProofGone(Fenced):
+    """The slot was published, and since then its rows were restored, replaced or changed from outside."""
+
+
+class Stranger(Fenced):
+    """The target belongs to another ledger."""
+
+
+class LedgerAhead(Fenced):
+    """The ledger knows of a newer generation than the store: the store went back in time."""
+
+
+class Busy(TwiceError):
+    """Another attempt holds the lease of the slot or of its target."""
+
+    exit_code = 4
+
+
+class NotIdempotent(TwiceError):
+    """A sequence of runs was found that does not end in the table of one clean run."""
+
+    exit_code = 5
+
+
+class Conflict(Exception):
+    """A store refused a publish and guarantees that nothing of it landed.
+
+    It never reaches users: the executor looks at the store again and applies the slot rule.
+    """
+
+
+def suggestion(unknown: str, known: object) -> str:
+    """Return a 'Did you mean' line for a misspelt name, or the list of what there is."""
+    import difflib
+
+    names = sorted(str(name) for name in known)  # type: ignore[attr-defined]
+    close = difflib.get_close_matches(unknown, names, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"There is: {', '.join(names)}." if names else "There is none yet."

@@ -1,0 +1,423 @@
+"""How is a plan carried out, exactly once, however often it is asked for?
+
+The only loop that applies a plan, and the three cases of recovery:
+
+    died while preparing     nothing is visible; do it again
+    died while publishing    look for the receipt in the store
+    died later               the receipt is there; tidy, confirm, write nothing
+
+Every arrow of the flow is a fault point:
+
+    resolve -> look -> decide -> lease -> intend -> stage -> look again -> publish -> read back -> tidy -> confirm
+
+Nothing here cleans up after an unknown outcome, and nothing is retried without asking the store.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from twice.abilities import Rows, Staged, Store, Work
+from twice.decide import Asked, Question, decide
+from twice.errors import Busy, Conflict, Fenced, InputsMoved, NotPublished, OutcomeUnknown, ProofGone, TwiceError
+from twice.explain import explain
+from twice.faults import reach
+from twice.fingerprint import Inputs, fingerprint
+from twice.ledger import AttemptRecord, SqliteLedger
+from twice.ledger.records import OPEN
+from twice.plans import Pattern, Plan
+from twice.runs import Receipt, Run, Slot
+from twice.sight import Sight
+
+_LOST_COMPARES_BEFORE_LEASE = 2
+_LOST_COMPARES_AT_MOST = 8
+
+
+@dataclass(frozen=True)
+class Job:
+    """One slot to fill: what it reads, how it transforms, which pattern protects the write."""
+
+    slot: Slot
+    pattern: Pattern
+    zone: str
+    code: str
+    resolve: Callable[[], Mapping[str, Inputs]]
+    rows: Callable[[Mapping[str, Inputs], Run], Rows]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    rerun_on_code: bool = False
+    declares_inputs: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run that did not fail."""
+
+    state: str
+    slot: Slot
+    generation: int
+    reason: str
+    version_before: int | None
+    version_after: int | None
+    rows: int
+    attempt: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain values."""
+        return {
+            "state": self.state,
+            "slot": self.slot.text,
+            "generation": self.generation,
+            "reason": self.reason,
+            "version_before": self.version_before,
+            "version_after": self.version_after,
+            "rows": self.rows,
+            "attempt": self.attempt,
+            "notes": list(self.notes),
+        }
+
+
+def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> tuple[Plan, Mapping[str, Inputs], str]:
+    """Resolve the inputs, look at the store and decide, changing nothing."""
+    inputs = job.resolve()
+    print_ = fingerprint(inputs, job.parameters) if job.declares_inputs else ""
+    reach("inputs.resolved")
+    return _decide(job, store.look(job.slot.target.name), ledger, asked, print_), inputs, print_
+
+
+def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, print_: str) -> Plan:
+    question = Question(
+        slot=job.slot,
+        pattern=job.pattern,
+        zone=job.zone,
+        fingerprint=print_,
+        code=job.code,
+        rerun_on_code=job.rerun_on_code,
+        ledger_id=ledger.id,
+        known=ledger.known(job.slot.text),
+        accepted=ledger.accepted(job.slot.text),
+        asked=asked,
+    )
+    return decide(question, sight)
+
+
+def execute(
+    job: Job,
+    store: Store,
+    ledger: SqliteLedger,
+    asked: Asked | None = None,
+    approve: Callable[[Plan], None] | None = None,
+) -> Outcome:
+    """Publish a slot exactly once, however often this is called.
+
+    A slot that is published with the same inputs is left alone. After an interrupted attempt the
+    store's receipt, not the ledger, tells whether the rows landed. `approve` sees the plan before
+    anything is done, and may raise to stop it.
+
+    Raises:
+        NotPublished: The slot shows nothing new; running again is safe.
+        OutcomeUnknown: The publish may have landed, and the store could not say so yet.
+        Fenced: The store is not as it was, or not ours.
+        Busy: Another attempt works on the slot.
+    """
+    asked = asked or Asked()
+    plan, inputs, print_ = consider(job, store, ledger, asked)
+    if approve:
+        approve(plan)
+    if asked.accept and job.slot.text in plan.base.ended:
+        ledger.accept(job.slot.text, plan.base.outside, getpass.getuser())
+    if plan.skips:
+        return _skip(plan, ledger, job)
+    attempt = _Attempt(job, store, ledger, asked, print_)
+    return attempt.work(plan, inputs)
+
+
+def _skip(plan: Plan, ledger: SqliteLedger, job: Job, reason: str = "") -> Outcome:
+    """Report a skip, and let the ledger catch up with the store if it lags."""
+    receipt = plan.base.receipts[job.slot.text]
+    known = ledger.known(job.slot.text)
+    if known != receipt:
+        ledger.confirm("", receipt, plan.base.version)
+    return Outcome(
+        state="skipped",
+        slot=job.slot,
+        generation=receipt.generation,
+        reason=reason or plan.reason,
+        version_before=plan.base.version,
+        version_after=plan.base.version,
+        rows=receipt.rows,
+        attempt=receipt.attempt,
+        notes=plan.notes,
+    )
+
+
+class _Attempt:
+    """One start of work on a slot, from the lease to the confirmation."""
+
+    def __init__(self, job: Job, store: Store, ledger: SqliteLedger, asked: Asked, print_: str) -> None:
+        self.job = job
+        self.store = store
+        self.ledger = ledger
+        self.asked = asked
+        self.fingerprint = print_
+        self.name = ""
+
+    def work(self, plan: Plan, inputs: Mapping[str, Inputs]) -> Outcome:
+        """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
+        record = self.ledger.intend(self._record(plan))
+        self.name = record.attempt
+        reach("intended")
+        try:
+            with ExitStack() as leases:
+                leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
+                self._wait_for_target()
+                return self._until_settled(inputs, leases)
+        except TwiceError as error:
+            self.ledger.end(self.name, _state_after(error), str(error))
+            raise
+        except Exception as error:
+            self.ledger.end(self.name, "failed", explain(error))
+            raise
+
+    def _record(self, plan: Plan) -> AttemptRecord:
+        slot = self.job.slot
+        return AttemptRecord(
+            attempt="",
+            slot=slot.text,
+            pipeline=slot.pipeline,
+            target=slot.target.text,
+            generation=plan.generation,
+            fingerprint=self.fingerprint,
+            code=self.job.code,
+            state=OPEN,
+            version_before=plan.base.version if plan.base.exists else None,
+            plan=_json(plan.to_json()),
+        )
+
+    def _wait_for_target(self) -> None:
+        """Honour a lease on the whole target: someone was starved and is about to publish."""
+        holder = self.ledger.busy(self.job.slot.target.text, self.name)
+        if holder:
+            raise Busy(
+                f"The target {self.job.slot.target.text} is held by attempt {holder}, which lost twice against others.",
+                fix="Run again when it is done.",
+            )
+
+    def _until_settled(self, inputs: Mapping[str, Inputs], leases: ExitStack) -> Outcome:
+        for lost in range(_LOST_COMPARES_AT_MOST):
+            if lost == _LOST_COMPARES_BEFORE_LEASE:
+                leases.enter_context(self.ledger.lease(self.job.slot.target.text, self.name))
+            # The lease may have been waited for, or a compare lost: decide on what is there now.
+            plan = _decide(
+                self.job, self.store.look(self.job.slot.target.name), self.ledger, self.asked, self.fingerprint
+            )
+            if plan.skips:
+                outcome = _skip(plan, self.ledger, self.job, "another attempt published the same inputs meanwhile")
+                self.ledger.end(self.name, "skipped", outcome.reason)
+                return outcome
+            settled = self._try(plan, inputs)
+            if settled:
+                return settled
+        raise Fenced(
+            f"Other publishes moved the target {self.job.slot.target.text} {_LOST_COMPARES_AT_MOST} times during this run.",
+            "Nothing of this attempt is visible.",
+            "Run again.",
+        )
+
+    def _try(self, plan: Plan, inputs: Mapping[str, Inputs]) -> Outcome | None:
+        """Stage and publish once. None means: refused because other slots moved on, plan again."""
+        work = Work(
+            name=self.job.slot.target.name,
+            slot=self.job.slot.text,
+            attempt=self.name,
+            generation=plan.generation,
+            base=plan.base,
+            compares_head=plan.compares_head,
+        )
+        try:
+            staged = self._stage(plan, work, inputs)
+        except Conflict:
+            return None
+        receipt = self._receipt(plan, staged)
+        reach("publish.before")
+        try:
+            self.store.publish(work, staged, receipt)
+            reach("publish.after")
+            reply = "landed"
+        except Conflict:
+            reply = "refused"
+        except NotPublished:
+            self.store.discard(work, staged)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever broke, only the store knows whether it landed
+            reply = f"lost ({explain(error)})"
+        return self._settle(plan, work, staged, receipt, reply)
+
+    def _stage(self, plan: Plan, work: Work, inputs: Mapping[str, Inputs]) -> Staged:
+        if plan.stage is None:
+            raise AssertionError("a plan that publishes has a step that stages")
+        run = Run(self.job.slot, plan.generation, self.name, self.job.zone)
+        reach("stage.before")
+        try:
+            staged = plan.stage.act(self.store, work, self.job.rows(inputs, run))
+        except Conflict:
+            raise
+        except TwiceError:
+            self.store.discard(work, Staged(0))
+            raise
+        except Exception as error:
+            self.store.discard(work, Staged(0))
+            raise NotPublished(
+                f"The rows of {self.job.slot.label} could not be computed or written: {explain(error)}",
+                "Nothing was published, and the target is as it was.",
+                "Correct the cause and run again; --debug shows the whole error.",
+            ) from error
+        reach("stage.after")
+        try:
+            judged = self.job.pattern.judge(staged, work)
+            self._look_again(inputs)
+        except TwiceError:
+            self.store.discard(work, staged)
+            raise
+        if judged.handle is None and staged.handle is not None:
+            self.store.discard(work, staged)
+        reach("looked.again")
+        return judged
+
+    def _look_again(self, inputs: Mapping[str, Inputs]) -> None:
+        """The second look: rows that were read while their input changed are not published."""
+        moved = [name for chosen in inputs.values() for name in chosen.moved()]
+        if moved:
+            raise InputsMoved(
+                f"The input {moved[0]!r} changed while this run was reading it"
+                + (f", and {len(moved) - 1} more." if moved[1:] else "."),
+                "Its rows may be a mixture of old and new, so nothing was published.",
+                "Run again: the new content is taken as it is then.",
+            )
+
+    def _receipt(self, plan: Plan, staged: Staged) -> Receipt:
+        return Receipt(
+            slot=self.job.slot.text,
+            generation=plan.generation,
+            attempt=self.name,
+            fingerprint=self.fingerprint,
+            code=self.job.code,
+            owner=self.ledger.id,
+            rows=staged.rows,
+            partitions=staged.partitions,
+            published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+
+    def _settle(self, plan: Plan, work: Work, staged: Staged, receipt: Receipt, reply: str) -> Outcome | None:
+        """Read back what the store holds, and apply the slot rule."""
+        sight = self._read_back(reply)
+        found = sight.receipt(work.slot)
+        mine = found is not None and found.generation == receipt.generation and found.attempt == receipt.attempt
+        if found and (mine or self._is_twin(found, receipt)):
+            if work.slot in sight.ended:
+                raise ProofGone(
+                    f"The slot {self.job.slot.label} was published in this run, and its rows are already gone.",
+                    f"{sight.ended[work.slot]}.",
+                    "Use --force to publish it again.",
+                )
+            if not mine:
+                self.store.discard(work, staged)
+            return self._finish(plan, sight, found, mine=mine)
+        if reply.startswith("lost"):
+            raise OutcomeUnknown(
+                f"The publish of {self.job.slot.label} got no answer: {reply}.",
+                "Its receipt is not in the store now, and may still arrive.",
+                "Run the slot again: it asks the store first.",
+            )
+        self.store.discard(work, staged)
+        if work.attempt in sight.swept:
+            raise NotPublished(
+                f"The staged rows of {self.job.slot.label} were swept by a tidy while this run was paused.",
+                "Nothing of this attempt is visible.",
+                "Run again.",
+            )
+        if sight.fence(work.slot) == work.seen:
+            return None
+        raise Fenced(
+            f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)}, from other inputs.",
+            "This attempt planned on what was there before, so the store refused it.",
+            "Run again to plan on what is there now.",
+        )
+
+    def _read_back(self, reply: str) -> Sight:
+        try:
+            sight = self.store.look(self.job.slot.target.name)
+        except Exception as error:
+            raise OutcomeUnknown(
+                f"The publish of {self.job.slot.label} was {reply}, and the store cannot be read: {error}.",
+                "Whether the rows are visible is not known.",
+                "Run the slot again when the store answers.",
+            ) from error
+        reach("read.back")
+        return sight
+
+    def _is_twin(self, found: Receipt, receipt: Receipt) -> bool:
+        """Another attempt did the same work: same generation, same inputs and, where it matters, same code."""
+        same = (
+            found.generation == receipt.generation
+            and bool(receipt.fingerprint)
+            and found.fingerprint == receipt.fingerprint
+        )
+        code_matters = self.asked.force or self.job.rerun_on_code
+        return same and (found.code == receipt.code or not code_matters)
+
+    def _finish(self, plan: Plan, sight: Sight, found: Receipt, *, mine: bool) -> Outcome:
+        state = "published" if mine else "skipped"
+        reason = plan.reason if mine else "another attempt published the same inputs at the same time"
+        notes = plan.notes
+        try:
+            self.ledger.confirm(self.name, found, sight.version, state, reason)
+        except NotPublished as error:
+            # The rows are visible and proven; a ledger that lags is mended by the next run.
+            notes = (*notes, f"the ledger could not record it: {error.what}")
+        reach("confirmed")
+        return Outcome(
+            state=state,
+            slot=self.job.slot,
+            generation=found.generation,
+            reason=reason,
+            version_before=plan.base.version if plan.base.exists else None,
+            version_after=found.first_version,
+            rows=found.rows,
+            attempt=found.attempt,
+            notes=notes,
+        )
+
+
+def _state_after(error: TwiceError) -> str:
+    if isinstance(error, OutcomeUnknown):
+        return "unknown"
+    return "refused" if isinstance(error, Fenced | Busy) else "failed"
+
+
+def _json(values: Any) -> str:
+    import json
+
+    return json.dumps(values, default=str)
+
+
+def take_over(store: Store, ledger: SqliteLedger, name: str) -> Sight:
+    """Make this ledger the owner of a target, and believe the target's receipts.
+
+    Raises:
+        Fenced: Someone else changed the target meanwhile.
+    """
+    sight = store.look(name)
+    if sight.exists and sight.owner != ledger.id:
+        try:
+            store.take_over(name, sight, ledger.id)
+        except Conflict as error:
+            raise Fenced(f"The target {name} changed while it was being taken over.", fix="Try again.") from error
+        reach("taken.over")
+        sight = store.look(name)
+    return sight

@@ -1,0 +1,314 @@
+"""Which stretch of time does a run stand for?
+
+An interval is half-open, `[start, end)`, and UTC inside. A zone exists only at the edges: where a
+schedule is declared, where a person types a time, and where a date is printed into a path.
+No function here asks the clock: whoever needs the present passes it in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from twice.errors import Misuse
+
+UNITS = ("minute", "hour", "day", "week", "month", "year")
+_SHORT_UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+_EVERY = re.compile(r"(\d+)\s+([a-z]+?)s?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Interval:
+    """Half-open stretch of time `[start, end)`, UTC inside.
+
+    >>> Interval.of("2024-10-07T00:00Z", "2024-10-08T00:00Z").text
+    '2024-10-07T00:00Z/2024-10-08T00:00Z'
+    """
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        for moment in (self.start, self.end):
+            if moment.utcoffset() is None:
+                raise _naive(moment.isoformat())
+        object.__setattr__(self, "start", self.start.astimezone(UTC))
+        object.__setattr__(self, "end", self.end.astimezone(UTC))
+        if self.end <= self.start:
+            raise Misuse(f"The interval {self.text} ends at or before its start.")
+
+    @classmethod
+    def of(cls, start: str, end: str) -> Interval:
+        """Make an interval of two moments that carry their offset."""
+        return cls(parse_moment(start), parse_moment(end))
+
+    @property
+    def text(self) -> str:
+        """The interval as it stands in a slot: both ends in UTC."""
+        return f"{utc_text(self.start)}/{utc_text(self.end)}"
+
+    def overlaps(self, other: Interval) -> bool:
+        """Tell whether any moment lies in both."""
+        return self.start < other.end and other.start < self.end
+
+    @property
+    def length(self) -> timedelta:
+        """How long the interval is."""
+        return self.end - self.start
+
+
+def utc_text(moment: datetime) -> str:
+    """Write a moment in UTC, to the second only where seconds are needed."""
+    moment = moment.astimezone(UTC)
+    precise = moment.second or moment.microsecond
+    text = moment.replace(tzinfo=None).isoformat(timespec="auto" if precise else "minutes")
+    return text + "Z"
+
+
+def parse_moment(text: str, zone: ZoneInfo | None = None) -> datetime:
+    """Read a moment. A bare date means its midnight in `zone`; a time must carry its offset.
+
+    Raises:
+        Misuse: The text is no moment, or a time without an offset.
+    """
+    try:
+        if len(text) == len("2024-10-07"):
+            day = date.fromisoformat(text)
+            return datetime.combine(day, time(), tzinfo=zone or UTC)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Misuse(
+            f"{text!r} is not a moment.",
+            fix="Write a date (2024-10-07) or a time with its offset (2024-10-07T06:00Z).",
+        ) from None
+    return aware(moment)
+
+
+def aware(moment: datetime) -> datetime:
+    """Return the moment if it carries its offset from UTC, and refuse it otherwise."""
+    if moment.utcoffset() is None:
+        raise _naive(moment.isoformat())
+    return moment
+
+
+def _naive(text: str) -> Misuse:
+    return Misuse(
+        f"The time {text} carries no offset from UTC, so it names no moment.",
+        fix=f"Write {text}Z, or {text}+02:00, or a bare date for midnight in the pipeline's zone.",
+    )
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Return an IANA zone, or refuse the name.
+
+    >>> zone_named("Europe/Warsaw").key
+    'Europe/Warsaw'
+    """
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise Misuse(
+            f"{name!r} is not a time zone.", fix="Use an IANA name such as 'Europe/Warsaw' or 'UTC'."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline's calendar: `every` ("1 day", "6 hours", a cron line), from `start`, in a zone.
+
+    >>> daily = Schedule("1 day", "2024-09-20")
+    >>> daily.at("2024-09-21").text
+    '2024-09-21T00:00Z/2024-09-22T00:00Z'
+    """
+
+    every: str
+    start: str
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        self._check_start()
+
+    @cached_property
+    def tz(self) -> ZoneInfo:
+        """The zone in which days begin."""
+        return zone_named(self.zone)
+
+    @cached_property
+    def first(self) -> datetime:
+        """The first moment of the calendar, UTC."""
+        return parse_moment(self.start, self.tz).astimezone(UTC)
+
+    @cached_property
+    def _step(self) -> tuple[int, str]:
+        """Count and unit of "N unit"; a cron line is (0, its text)."""
+        match = _EVERY.fullmatch(self.every.strip().lower())
+        if match and match[2] in UNITS and int(match[1]) > 0:
+            return int(match[1]), match[2]
+        if match:
+            raise Misuse(f"every={self.every!r} is not a length of time.", fix=f"Units: {', '.join(UNITS)}.")
+        return 0, self.every
+
+    def _check_start(self) -> None:
+        count, unit = self._step
+        local = self.first.astimezone(self.tz)
+        if count == 0:
+            _cron(unit, local)
+            return
+        if floor(local, unit) != local:
+            raise Misuse(
+                f"start={self.start!r} is not the beginning of a {unit} in {self.zone}.",
+                fix=f"The {unit} around it begins at {floor(local, unit).isoformat()}.",
+            )
+
+    @property
+    def is_sub_daily(self) -> bool:
+        """Tell whether more than one interval may fall on one day."""
+        count, unit = self._step
+        return count == 0 or unit in _SHORT_UNITS
+
+    def at(self, moment: str | datetime) -> Interval:
+        """Return the interval that starts at this moment.
+
+        Raises:
+            Misuse: The moment is naive, before the calendar, or inside an interval.
+        """
+        found = parse_moment(moment, self.tz) if isinstance(moment, str) else aware(moment)
+        found = found.astimezone(UTC)
+        if found < self.first:
+            raise Misuse(
+                f"{utc_text(found)} lies before the calendar, which starts at {utc_text(self.first)}.",
+                fix="Move `start` of the pipeline back, or choose a later time.",
+            )
+        interval = self.around(found)
+        if interval.start != found:
+            raise Misuse(
+                f"{utc_text(found)} is not the start of an interval of every={self.every!r} in {self.zone}.",
+                fix=f"It lies inside {interval.text}: use --at {utc_text(interval.start)}.",
+            )
+        return interval
+
+    def around(self, moment: datetime) -> Interval:
+        """Return the interval that holds the moment, which must not lie before the calendar."""
+        count, unit = self._step
+        if count == 0:
+            return self._cron_around(unit, moment)
+        index = self._guess(moment, count, unit)
+        while self._boundary(index + 1) <= moment:
+            index += 1
+        while self._boundary(index) > moment:
+            index -= 1
+        return Interval(self._boundary(index), self._boundary(index + 1))
+
+    def _guess(self, moment: datetime, count: int, unit: str) -> int:
+        """Estimate an interval's number so that the search from it is short."""
+        days = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
+        return max(0, int((moment - self.first) / timedelta(days=days[unit] * count)) - 1)
+
+    def _boundary(self, index: int) -> datetime:
+        count, unit = self._step
+        if unit in _SHORT_UNITS:
+            return self.first + index * count * _SHORT_UNITS[unit]
+        return step(self.first.astimezone(self.tz), index * count, unit).astimezone(UTC)
+
+    def _cron_around(self, line: str, moment: datetime) -> Interval:
+        local = moment.astimezone(self.tz)
+        # croniter's "previous" excludes the moment itself, and a moment on a tick is its own start.
+        start = _cron(line, local + timedelta(seconds=1)).get_prev(datetime)
+        end = _cron(line, start).get_next(datetime)
+        return Interval(start, end)
+
+    def from_to(self, start: datetime, end: datetime) -> Iterator[Interval]:
+        """Yield the intervals that start in `[start, end)`, oldest first."""
+        if end <= self.first:
+            return
+        interval = self.around(max(start, self.first))
+        if interval.start < max(start, self.first):
+            interval = self.around(interval.end)
+        while interval.start < end:
+            yield interval
+            interval = self.around(interval.end)
+
+    def closed(self, now: datetime) -> Iterator[Interval]:
+        """Yield all intervals that have ended by `now`, oldest first."""
+        for interval in self.from_to(self.first, now):
+            if interval.end <= now:
+                yield interval
+
+    def newest_closed(self, now: datetime) -> Interval | None:
+        """Return the newest interval that has ended by `now`."""
+        if now <= self.first:
+            return None
+        around = self.around(now)
+        if around.start <= self.first:
+            return None
+        return self.around(around.start - timedelta(microseconds=1))
+
+
+def _cron(line: str, moment: datetime) -> "croniter":  # type: ignore[name-defined]  # noqa: F821, UP037 - lazy
+    """Open a cron line at a moment; the library is loaded only by pipelines that have one."""
+    from croniter import croniter
+
+    if not croniter.is_valid(line):
+        raise Misuse(
+            f"every={line!r} is neither a length of time nor a cron line.",
+            fix='Write "1 day", "6 hours", or five cron fields such as "0 6 * * mon".',
+        )
+    return croniter(line, moment)
+
+
+def step(local: datetime, count: int, unit: str) -> datetime:
+    """Move a local time by whole calendar units, keeping the wall clock."""
+    if unit == "day":
+        return local + timedelta(days=count)
+    if unit == "week":
+        return local + timedelta(weeks=count)
+    months = count * (12 if unit == "year" else 1)
+    year, month = divmod(local.year * 12 + local.month - 1 + months, 12)
+    return local.replace(year=year, month=month + 1)
+
+
+def floor(local: datetime, unit: str) -> datetime:
+    """Return the beginning of the unit around a local time; weeks are ISO weeks.
+
+    >>> floor(datetime(2024, 12, 31, 5, tzinfo=UTC), "week").isoformat()
+    '2024-12-30T00:00:00+00:00'
+    """
+    if unit == "minute":
+        return local.replace(second=0, microsecond=0)
+    if unit == "hour":
+        return local.replace(minute=0, second=0, microsecond=0)
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "week":
+        return midnight - timedelta(days=midnight.weekday())
+    if unit == "month":
+        return midnight.replace(day=1)
+    if unit == "year":
+        return midnight.replace(month=1, day=1)
+    return midnight
+
+
+def period(moment: datetime, unit: str, zone: ZoneInfo) -> tuple[str, Interval]:
+    """Name the hour, day, ISO week, month or year around a moment, with its interval.
+
+    A week carries its ISO year: 2024-12-30 and 2024-01-01 are not in the same one.
+
+    >>> period(datetime(2024, 12, 30, tzinfo=UTC), "week", zone_named("UTC"))[0]
+    '2025_w01'
+    """
+    local = floor(moment.astimezone(zone), unit)
+    iso = local.isocalendar()
+    label = {
+        "hour": f"{local:%Y%m%d_%H}",
+        "day": f"{local:%Y%m%d}",
+        "week": f"{iso.year}_w{iso.week:02}",
+        "month": f"{local:%Y_%m}",
+        "year": f"{local:%Y}",
+    }[unit]
+    if unit == "hour":
+        start = floor(moment.astimezone(UTC), "hour")
+        return f"{start:%Y%m%d_%H}", Interval(start, start + timedelta(hours=1))
+    return label, Interval(local, step(local, 1, unit))

@@ -1,0 +1,84 @@
+"""What does the ledger keep of one attempt, and of a lease?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+OPEN = "started"
+STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown")
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One start of work on a slot."""
+
+    attempt: str
+    slot: str
+    pipeline: str
+    target: str
+    generation: int
+    fingerprint: str
+    code: str
+    state: str
+    reason: str = ""
+    rows: int | None = None
+    version_before: int | None = None
+    version_after: int | None = None
+    started_at: str = ""
+    ended_at: str = ""
+    host: str = ""
+    pid: int = 0
+    plan: str = ""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease, so that a dead one is told from a slow one."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def me(cls) -> Holder:
+        """This process."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, process_start(pid))
+
+    @property
+    def is_dead(self) -> bool:
+        """Tell for sure that the process is gone; a process of another host is never sure."""
+        return self.host == socket.gethostname() and process_start(self.pid) != self.started
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A promise to others that someone works here. It saves work; it never gives safety."""
+
+    name: str
+    attempt: str
+    holder: Holder
+
+
+def process_start(pid: int) -> str:
+    """Return what tells two processes of one number apart, or nothing if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return "" if os.path.isdir("/proc/self") else _alive_without_proc(pid)
+    except OSError:
+        return ""
+
+
+def _alive_without_proc(pid: int) -> str:
+    """Where there is no /proc: the process exists, or it does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "alive"
+    return "alive"

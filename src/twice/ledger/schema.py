@@ -1,0 +1,81 @@
+"""How does a ledger of an older Twice become one of this Twice?
+
+Each entry of `MIGRATIONS` takes the schema one number up, in one transaction. A released entry is
+never changed: a newer Twice opens an older ledger, an older Twice refuses a newer one.
+"""
+
+from __future__ import annotations
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE facts (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    );
+    CREATE TABLE attempts (
+        attempt TEXT PRIMARY KEY,
+        slot TEXT NOT NULL,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        code TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        rows INTEGER,
+        version_before INTEGER,
+        version_after INTEGER,
+        started_at TEXT NOT NULL,
+        ended_at TEXT NOT NULL,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        plan TEXT NOT NULL
+    );
+    CREATE INDEX attempts_by_slot ON attempts (slot, started_at);
+    CREATE INDEX attempts_by_time ON attempts (started_at);
+    CREATE TABLE receipts (
+        slot TEXT PRIMARY KEY,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        receipt TEXT NOT NULL,
+        version INTEGER,
+        confirmed_at TEXT NOT NULL
+    );
+    CREATE INDEX receipts_by_target ON receipts (target);
+    CREATE TABLE versions (
+        target TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        slot TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        attempt TEXT NOT NULL,
+        rows INTEGER NOT NULL,
+        published_at TEXT NOT NULL,
+        PRIMARY KEY (target, version, slot)
+    );
+    CREATE TABLE acceptances (
+        slot TEXT PRIMARY KEY,
+        outside TEXT NOT NULL,
+        accepted_at TEXT NOT NULL,
+        accepted_by TEXT NOT NULL
+    );
+    CREATE TABLE leases (
+        name TEXT PRIMARY KEY,
+        attempt TEXT NOT NULL,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        process_started TEXT NOT NULL,
+        boot TEXT NOT NULL,
+        expires REAL NOT NULL
+    );
+    CREATE TABLE targets (
+        target TEXT PRIMARY KEY,
+        location TEXT NOT NULL
+    );
+    CREATE TABLE hashes (
+        file TEXT PRIMARY KEY,
+        content TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+VERSION = len(MIGRATIONS)

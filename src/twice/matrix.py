@@ -1,0 +1,72 @@
+"""Which store can carry which pattern?
+
+Computed from what patterns need and stores have; there is no table to keep by hand. A pair that
+cannot hold its promise is refused before anything is touched, with the reason and the ways out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twice.abilities import Store
+from twice.errors import Unsupported
+from twice.patterns.data_overwrite import DataOverwrite
+from twice.plans import Pattern
+from twice.stores.registry import kinds, store_class
+
+VARIANTS: dict[str, Pattern] = {
+    "data_overwrite (table)": DataOverwrite(),
+    "data_overwrite (slice)": DataOverwrite(slice="day"),
+    "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Whether one store carries one pattern, and if not, why."""
+
+    pattern: str
+    store: str
+    supported: bool
+    reason: str = ""
+
+
+def missing(pattern: Pattern, store: type[Store]) -> list[type]:
+    """Return the abilities that the pattern needs and the store lacks."""
+    return [ability for ability in pattern.requires if ability not in store.__mro__]
+
+
+def check(pattern: Pattern, kind: str, pipeline: str) -> None:
+    """Refuse a pair that cannot hold its promise.
+
+    Raises:
+        Unsupported: With the reason, what else the store can carry, and which stores can.
+    """
+    store = store_class(kind)
+    lacking = missing(pattern, store)
+    if not lacking:
+        return
+    ability = lacking[0].__name__
+    others = [other for other in kinds() if not missing(pattern, store_class(other))]
+    carried = [name for name, variant in VARIANTS.items() if not missing(variant, store)]
+    ways = [f"Use {', '.join(map(repr, carried))} ({kind} supports it)"] if carried else []
+    ways += [f"a target that can: {', '.join(others)}"] if others else []
+    raise Unsupported(
+        f"{kind} cannot carry the pattern {pattern.name!r} for pipeline {pipeline!r}.",
+        f"It needs {ability}; {store.lacks.get(ability, 'the store does not have it')}.",
+        (", or ".join(ways) + ".") if ways else "",
+    )
+
+
+def cells(only: Iterable[str] | None = None) -> list[Cell]:
+    """Return the whole matrix, pattern by pattern."""
+    chosen = list(only) if only is not None else kinds()
+    return [_cell(name, pattern, kind) for name, pattern in VARIANTS.items() for kind in chosen]
+
+
+def _cell(name: str, pattern: Pattern, kind: str) -> Cell:
+    store = store_class(kind)
+    lacking = missing(pattern, store)
+    why = "; ".join(store.lacks.get(ability.__name__, f"lacks {ability.__name__}") for ability in lacking)
+    return Cell(name, kind, not lacking, why)

@@ -1,0 +1,1 @@
+"""The idempotency patterns, one module each, named as in the literature."""

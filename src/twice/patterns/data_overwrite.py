@@ -1,0 +1,139 @@
+"""How is a slot's data replaced as a whole, so that a rerun can neither add to it nor tear it?
+
+Data overwrite swaps what a slot wrote before for what it writes now: the whole table, the rows of
+a slice, or the partitions that the slot fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Work
+from twice.errors import Misuse, NotPublished
+from twice.placeholders import render
+from twice.plans import Stage, Step
+from twice.runs import Slot
+from twice.sight import Sight
+from twice.slices import ColumnSlice, PredicateSlice, Slice
+
+EMPTY = ("clear", "keep", "fail")
+
+
+@dataclass(frozen=True)
+class DataOverwrite:
+    """Replace a table, a slice of it, or the slot's partitions.
+
+    Attributes:
+        slice: Column that stands for the slot: equal to its start (or key), or within its interval.
+        where: SQL condition instead, with the placeholders of the slot.
+        partitions: Columns that lay the table out; the slot owns the partitions that it fills.
+        empty: What an empty result does: `clear` the old rows, `keep` them, or `fail`.
+    """
+
+    name: ClassVar[str] = "data_overwrite"
+
+    slice: str | None = None
+    where: str | None = None
+    partitions: tuple[str, ...] = ()
+    empty: str = "clear"
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.slice, self.where, self.partitions))) > 1:
+            raise Misuse("data_overwrite takes one of slice=, where= and partitions=, not several.")
+        if self.empty not in EMPTY:
+            raise Misuse(f"empty={self.empty!r} is unknown.", fix=f"Use one of: {', '.join(EMPTY)}.")
+
+    @property
+    def requires(self) -> tuple[type, ...]:
+        """The one ability that this configuration needs."""
+        if self.slice or self.where:
+            return (ReplacesSlices,)
+        return (ReplacesPartitions,) if self.partitions else (ReplacesTable,)
+
+    @property
+    def independent(self) -> bool:
+        """Slices and partitions of different slots are kept apart by the store."""
+        return bool(self.slice or self.where or self.partitions)
+
+    def refusal(self, slot: Slot, base: Sight) -> str:
+        """Replacing the whole table ends all other proofs: an older slot must not do so unasked."""
+        if self.independent or slot.interval is None:
+            return ""
+        newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
+        if not newer:
+            return ""
+        return f"The table holds the newer slot {Slot.parse(max(newer)).label}, which this older one would replace."
+
+    def bounds(self, slot: Slot, zone: str) -> Slice:
+        """Return the slice of a slot."""
+        if self.where:
+            return PredicateSlice(render(self.where, slot.part, zone))
+        if self.slice is None:
+            raise Misuse("This data_overwrite has no slice.")
+        return ColumnSlice(self.slice, slot, zone)
+
+    def stage(self, slot: Slot, zone: str) -> Stage:
+        """Write the new rows where no reader looks."""
+
+        def act(store: Any, work: Work, rows: Rows) -> Staged:
+            if self.partitions:
+                return _staged_partitions(store, work, rows, self.partitions)
+            if self.independent:
+                staged: Staged = store.stage_slice(work, rows, self.bounds(slot, zone))
+                return staged
+            whole: Staged = store.stage_table(work, rows)
+            return whole
+
+        return Stage("stage", "write the new rows where no reader looks", act=act)
+
+    def publish(self, slot: Slot, zone: str) -> Step:
+        """Say what the one visible step replaces."""
+        return Step("publish", f"replace {self._what(slot, zone)} and its receipt in one commit")
+
+    def _what(self, slot: Slot, zone: str) -> str:
+        if self.partitions:
+            return f"the slot's partitions by {', '.join(self.partitions)}"
+        return f"the rows where {self.bounds(slot, zone).text}" if self.independent else "the whole table"
+
+    def judge(self, staged: Staged, work: Work) -> Staged:
+        """Refuse rows outside the slice, and settle what an empty result does."""
+        if staged.outside:
+            raise NotPublished(
+                f"{staged.outside} of {staged.rows} rows lie outside the slot's slice ({self.slice or self.where}).",
+                "Publishing them would touch other slots, so nothing was published.",
+                "Filter them in the transform, or check that the input belongs to this slot.",
+            )
+        if staged.rows:
+            return staged
+        if self.empty == "fail":
+            raise NotPublished(
+                "The result is empty, and the pattern says empty='fail'.",
+                "The old rows of the slot are as they were.",
+            )
+        if self.empty == "keep":
+            before = work.base.receipt(work.slot)
+            kept = before.rows if before else 0
+            return replace(staged, rows=kept, partitions=before.partitions if before else (), handle=None)
+        return staged
+
+
+def _starts_after(text: str, slot: Slot) -> bool:
+    other = Slot.parse(text)
+    return bool(slot.interval and other.interval and other.interval.start > slot.interval.start)
+
+
+def _staged_partitions(store: ReplacesPartitions, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
+    """Stage by partitions, and refuse any that another slot filled."""
+    staged = store.stage_partitions(work, rows, columns)
+    for slot in work.base.receipts:
+        proof = work.base.proof(slot)
+        shared = set(proof.partitions) & set(staged.partitions) if proof and slot != work.slot else None
+        if shared:
+            raise NotPublished(
+                f"The partition {min(shared)!r} belongs to the slot {Slot.parse(slot).label}.",
+                "Replacing it would take away that slot's rows, so nothing was published.",
+                "Choose partition columns that tell the slots apart.",
+            )
+    return staged

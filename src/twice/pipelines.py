@@ -1,0 +1,154 @@
+"""What does a user declare?
+
+A pipeline is one frozen record: sources, transform, target, pattern, calendar. It is still
+callable with rows, so it is tested like the function it was. There is no registry: a project finds
+pipelines by looking at its modules.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from twice import placeholders
+from twice.errors import Misuse
+from twice.fingerprint import Source, code_digest
+from twice.intervals import Schedule
+from twice.plans import Pattern
+from twice.runs import Slot, Target, check_name
+from twice.sources.files import Files
+
+ON_CODE_CHANGE = ("show", "rerun")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Sources, transform, target and pattern, as one record."""
+
+    name: str
+    target: Target
+    pattern: Pattern
+    sources: Mapping[str, Source]
+    transform: Callable[..., Any]
+    schedule: Schedule | None = None
+    was: str = ""
+    on_code_change: str = "show"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *rows: Any, **named: Any) -> Any:
+        """Transform rows, as the undecorated function would."""
+        return self.transform(*rows, **named)
+
+    @property
+    def identity(self) -> str:
+        """The name in slots: a renamed pipeline keeps its first one."""
+        return self.was or self.name
+
+    @property
+    def zone(self) -> str:
+        """The zone of the calendar."""
+        return self.schedule.zone if self.schedule else "UTC"
+
+    @cached_property
+    def code(self) -> str:
+        """Digest of what the transform does."""
+        return code_digest(self.transform)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed, and is probably a mistake."""
+        if self.schedule is None:
+            return []
+        return [
+            f"{source.pattern!r} names no slot: every run of {self.name} reads the same files"
+            for source in self.sources.values()
+            if isinstance(source, Files) and not placeholders.names_slot(source.pattern)
+        ]
+
+    def slot(self, at: str | datetime | None = None, key: str | None = None, *, now: datetime | None = None) -> Slot:
+        """Return the slot of a time or of a key.
+
+        Raises:
+            Misuse: The time is no start of an interval, or its interval is still open at `now`.
+        """
+        if self.schedule is None:
+            if at is not None:
+                raise Misuse(
+                    f"The pipeline {self.name!r} has no calendar.", fix="Leave --at out, or declare every= and start=."
+                )
+            return Slot(self.identity, self.target, key or "")
+        if key is not None:
+            raise Misuse(f"The pipeline {self.name!r} has a calendar, so its slots have no key.", fix="Use --at.")
+        if at is None:
+            raise Misuse(f"Which interval of {self.name!r}?", fix=self._which(now))
+        interval = self.schedule.at(at)
+        if now is not None and interval.end > now:
+            raise Misuse(
+                f"The interval {interval.text} is not closed yet.",
+                "Its input may still be growing.",
+                self._which(now),
+            )
+        return Slot(self.identity, self.target, interval)
+
+    def _which(self, now: datetime | None) -> str:
+        newest = self.schedule.newest_closed(now) if self.schedule and now else None
+        if newest is None:
+            return "Use --at TIME for one interval, or --due for all that are closed and missing."
+        start = newest.text.partition("/")[0]
+        return f"Use --at {start} for the newest closed interval, or --due for all that are closed and missing."
+
+    def call(self, rows: Mapping[str, Any], run: Any) -> Any:
+        """Call the transform with its sources, and with the run if it asks for it."""
+        wants_run = "run" in inspect.signature(self.transform).parameters
+        extra = {"run": run} if wants_run else {}
+        if list(rows) == ["rows"]:
+            return self.transform(rows["rows"], **extra)
+        return self.transform(**rows, **extra)
+
+
+def pipeline(
+    *,
+    target: str,
+    pattern: Pattern,
+    source: Source | None = None,
+    sources: Mapping[str, Source] | None = None,
+    every: str | None = None,
+    start: str | None = None,
+    zone: str = "UTC",
+    name: str | None = None,
+    was: str = "",
+    on_code_change: str = "show",
+    parameters: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], Pipeline]:
+    """Declare a pipeline around the function that transforms its rows.
+
+    Raises:
+        Misuse: The declaration is not whole, or contradicts itself.
+    """
+    if (source is None) == (sources is None):
+        raise Misuse("A pipeline has either source= or sources=.")
+    if (every is None) != (start is None):
+        raise Misuse("A calendar needs both every= and start=.", fix='For example every="1 day", start="2024-09-20".')
+    if on_code_change not in ON_CODE_CHANGE:
+        raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
+    schedule = Schedule(every, start, zone) if every and start else None
+    chosen = dict(sources) if sources is not None else {"rows": source}
+
+    def declare(transform: Callable[..., Any]) -> Pipeline:
+        return Pipeline(
+            name=check_name("pipeline", name or transform.__name__),
+            target=Target.parse(target),
+            pattern=pattern,
+            sources=chosen,  # type: ignore[arg-type]
+            transform=transform,
+            schedule=schedule,
+            was=check_name("pipeline", was) if was else "",
+            on_code_change=on_code_change,
+            parameters=dict(parameters or {}),
+        )
+
+    return declare

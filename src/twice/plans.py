@@ -1,0 +1,117 @@
+"""What will a run do, said before it does it?
+
+A plan is data: steps that *prepare* where no reader looks, exactly one that *publishes*, steps
+that *tidy*. The executor performs the plan that `twice plan` prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from twice.abilities import Rows, Staged, Store, Work
+from twice.runs import Receipt, Slot, digest
+from twice.sight import Sight
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a plan: its name, which is also its fault point, and what it does in words."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Stage(Step):
+    """The step that writes rows where no reader looks."""
+
+    act: Callable[[Any, Work, Rows], Staged] = field(repr=False, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do to its target.
+
+    `action` is create, replace or skip; `reason` says why; `generation` is fence + 1.
+    """
+
+    slot: Slot
+    pattern: str
+    action: str
+    reason: str
+    generation: int
+    base: Sight
+    stage: Stage | None = None
+    publish: Step | None = None
+    tidy: tuple[Step, ...] = ()
+    compares_head: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def skips(self) -> bool:
+        """Tell whether there is nothing to do."""
+        return self.action == "skip"
+
+    @property
+    def destroys(self) -> bool:
+        """Tell whether rows that readers see now will go away."""
+        return self.action == "replace"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in order."""
+        return tuple(step for step in (self.stage, self.publish, *self.tidy) if step)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values, for people's scripts."""
+        return {
+            "slot": self.slot.text,
+            "target": self.slot.target.text,
+            "pattern": self.pattern,
+            "action": self.action,
+            "reason": self.reason,
+            "generation": self.generation,
+            "version_before": self.base.version if self.base.exists else None,
+            "steps": [{"name": step.name, "does": step.text} for step in self.steps],
+            "notes": list(self.notes),
+            "hash": self.hash,
+        }
+
+    @property
+    def hash(self) -> str:
+        """Short digest of what the plan would do and of what it saw."""
+        facts = [self.slot.text, self.pattern, self.action, self.generation, self.base.version, self.base.outside]
+        return digest(json.dumps(facts))[:12]
+
+
+class Pattern(Protocol):
+    """How a write is made idempotent."""
+
+    name: ClassVar[str]
+
+    @property
+    def requires(self) -> tuple[type, ...]:
+        """The abilities that a store must have to carry the pattern as configured."""
+
+    @property
+    def independent(self) -> bool:
+        """Tell whether slots may be published side by side and in any order."""
+
+    def refusal(self, slot: Slot, base: Sight) -> str:
+        """Say why this slot cannot be published over what is there without --force, or nothing."""
+
+    def stage(self, slot: Slot, zone: str) -> Stage:
+        """Return the step that writes the slot's rows where no reader looks."""
+
+    def publish(self, slot: Slot, zone: str) -> Step:
+        """Return the publishing step, in words."""
+
+    def judge(self, staged: Staged, work: Work) -> Staged:
+        """Refuse staged rows that must not be published; decide what an empty result does."""
+
+
+StoreOf = Callable[[str], Store]
+__all__ = ["Pattern", "Plan", "Receipt", "Stage", "Step", "StoreOf"]

@@ -1,0 +1,204 @@
+"""What belongs together: settings, pipelines, stores, ledger, engine?
+
+A project is a folder with `twice.toml`; without one, the current folder with the defaults. All
+that is costly is opened at its first use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twice import matrix, settings
+from twice.abilities import Store
+from twice.engine import Engine
+from twice.errors import Misuse, TwiceError, suggestion
+from twice.execute import Job
+from twice.fingerprint import Inputs, Place
+from twice.ledger import SqliteLedger
+from twice.pipelines import Pipeline
+from twice.runs import Run, Slot, Target
+from twice.sources.tables import Table
+from twice.stores.registry import make_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Project:
+    """Everything that a run needs, opened at its first use."""
+
+    def __init__(self, found: settings.Settings, spark: SparkSession | None = None) -> None:
+        self.settings = found
+        self.root = found.root
+        self._spark = spark
+        self._stores: dict[str, Store] = {}
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path | None = None,
+        *,
+        spark: SparkSession | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Project:
+        """Open the project around a folder, by default around the current one."""
+        start = Path(folder) if folder else Path.cwd()
+        root = settings.find_root(start) or start.resolve()
+        return cls(settings.load(root, overrides), spark)
+
+    @cached_property
+    def ledger(self) -> SqliteLedger:
+        """The ledger, made at its first use."""
+        return SqliteLedger(
+            self.settings.ledger_path,
+            lease_seconds=self.settings["leases.seconds"],
+            renew_seconds=self.settings["leases.renew_seconds"],
+        )
+
+    @cached_property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """All pipelines of the project's modules, by name."""
+        found: dict[str, Pipeline] = {}
+        for module in self._modules():
+            for pipeline in vars(module).values():
+                if isinstance(pipeline, Pipeline) and found.get(pipeline.name) is not pipeline:
+                    _add(found, pipeline)
+        for pipeline in found.values():
+            matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
+        return found
+
+    def _modules(self) -> list[Any]:
+        folder = self.root / str(self.settings["project.pipelines"])
+        if not folder.is_dir():
+            return []
+        for place in (str(folder), str(self.root)):
+            if place not in sys.path:
+                sys.path.insert(0, place)
+        return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Return a pipeline by name.
+
+        Raises:
+            Misuse: There is no such pipeline; the nearest name is suggested.
+        """
+        if name not in self.pipelines:
+            raise Misuse(f"There is no pipeline {name!r}.", fix=suggestion(name, self.pipelines))
+        return self.pipelines[name]
+
+    def kind(self, store: str) -> str:
+        """Return the kind of a store: a `[stores.X]`, or the kind itself."""
+        named = self.settings.stores.get(store)
+        return named.kind if named else store
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine, with what all stores of the project need."""
+        stores = {store.kind for store in self.settings.stores.values()}
+        named = {self.kind(p.target.store) for p in self.pipelines.values()}
+        read = {
+            self.kind(Target.parse(source.target).store)
+            for p in self.pipelines.values()
+            for source in p.sources.values()
+            if isinstance(source, Table)
+        }
+        return Engine(self.settings, stores | named | read, self._spark)
+
+    def store(self, name: str) -> Store:
+        """Return a store by its name in targets."""
+        if name not in self._stores:
+            named = self.settings.stores.get(name)
+            root = self.root / named.root if named else self.root
+            self.engine.need(self.kind(name))
+            self._stores[name] = make_store(self.kind(name), str(root), self.engine, _Locations(self, name))
+        return self._stores[name]
+
+    def job(self, pipeline: Pipeline, slot: Slot) -> Job:
+        """Return what the executor needs to fill a slot of a pipeline."""
+        matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
+
+        def rows(inputs: Mapping[str, Inputs], run: Run) -> Any:
+            read = {name: chosen.read(self.engine) for name, chosen in inputs.items()}
+            return pipeline.call(read, run)
+
+        return Job(
+            slot=slot,
+            pattern=pipeline.pattern,
+            zone=pipeline.zone,
+            code=pipeline.code,
+            resolve=lambda: {
+                name: source.resolve(self.place(slot, pipeline.zone)) for name, source in pipeline.sources.items()
+            },
+            rows=rows,
+            parameters={**pipeline.parameters, **self.engine.zone_fact},
+            rerun_on_code=pipeline.on_code_change == "rerun",
+        )
+
+    def place(self, slot: Slot, zone: str) -> Place:
+        """Return where the sources of a slot are resolved."""
+        return Place(str(self.root), slot, zone, self.ledger, self.store)
+
+    def close(self) -> None:
+        """Stop what this project started."""
+        if "engine" in self.__dict__:
+            self.engine.stop()
+
+
+class _Locations:
+    """Remembers in the ledger where a catalog keeps its tables."""
+
+    def __init__(self, project: Project, store: str) -> None:
+        self._project = project
+        self._store = store
+
+    def get(self, name: str) -> str:
+        return self._project.ledger.location(Target(self._store, name).text)
+
+    def put(self, name: str, location: str) -> None:
+        self._project.ledger.locate(Target(self._store, name).text, location)
+
+
+def _add(found: dict[str, Pipeline], pipeline: Pipeline) -> None:
+    if pipeline.name in found:
+        raise Misuse(f"Two pipelines are called {pipeline.name!r}.", fix="Give one of them another name=.")
+    for other in found.values():
+        if other.target == pipeline.target:
+            raise Misuse(
+                f"The pipelines {other.name!r} and {pipeline.name!r} both write {pipeline.target.text}.",
+                "Each would take the other's rows for its own.",
+                "Give one of them a target of its own.",
+            )
+    found[pipeline.name] = pipeline
+
+
+def _load(file: Path) -> Any:
+    """Import one file of pipelines."""
+    name = f"twice_pipelines.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise Misuse(f"{file} cannot be loaded.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except TwiceError as error:
+        raise type(error)(f"{error.what} (in {file.name}, line {_line(error, file)})", error.why, error.fix) from error
+    except Exception as error:
+        raise Misuse(
+            f"{file.name}, line {_line(error, file)}: {type(error).__name__}: {error}",
+            "The pipelines of this file could not be loaded, so nothing was started.",
+        ) from error
+    return module
+
+
+def _line(error: BaseException, file: Path) -> int:
+    if isinstance(error, SyntaxError):
+        return error.lineno or 0
+    lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return lines[-1] if lines else 0

@@ -1,0 +1,200 @@
+"""Who writes, for when, and what proves it?
+
+A *slot* says where a run writes: pipeline, target and interval (or batch key). A *receipt* says
+what was published there. Both are plain records; their text forms carry no path of a machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, unquote
+
+from twice.errors import Misuse
+from twice.intervals import Interval
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_SAFE_IN_SLOT = "/._-"
+_MISREAD = frozenset('\\`"*?{}[]') | {chr(code) for code in range(32)}
+_PART_BYTES = 200
+
+
+def check_name(what: str, name: str) -> str:
+    """Return a name that is safe in slots, file names and messages, or refuse it."""
+    if not _NAME.fullmatch(name):
+        raise Misuse(
+            f"{name!r} cannot name a {what}.",
+            fix="Use a letter, then letters, digits, '_' or '-', a hundred at most.",
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """Where rows go: a store and a name in it, written `store:name`.
+
+    A name with `/` is a path under the store's root; without it, a name in the catalog.
+    """
+
+    store: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read `store:name`.
+
+        >>> Target.parse("delta:lake/visits")
+        Target(store='delta', name='lake/visits')
+        """
+        store, colon, name = text.partition(":")
+        if not colon or not name:
+            raise Misuse(f"{text!r} is not a target.", fix="Write <store>:<name>, for example 'delta:lake/visits'.")
+        check_name("store", store)
+        _check_table_name(text, name)
+        return cls(store, name)
+
+    @property
+    def is_path(self) -> bool:
+        """Tell a path under the store's root from a name in a catalog."""
+        return "/" in self.name
+
+    @property
+    def text(self) -> str:
+        """The target as written by its user."""
+        return f"{self.store}:{self.name}"
+
+
+def _check_table_name(text: str, name: str) -> None:
+    parts = name.split("/")
+    if name.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        raise Misuse(
+            f"The target {text!r} leaves the root of its store.",
+            fix="Use a relative path without '..'; a [stores.X] with a root of its own reaches other places.",
+        )
+    if any(len(part.encode()) > _PART_BYTES for part in parts) or _MISREAD & set(name):
+        raise Misuse(
+            f"The target {text!r} holds a character or a length that some store or tool would misread.",
+            fix="Leave out control characters, quotes, wildcards and brackets; 200 bytes a part at most.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a run writes: the idempotency key.
+
+    `part` is an interval, or a batch key, or empty for a pipeline with one slot.
+    """
+
+    pipeline: str
+    target: Target
+    part: Interval | str
+
+    @property
+    def text(self) -> str:
+        """`v1:<pipeline>:<store>:<name>:<start>/<end>`, the same on every machine."""
+        return f"v1:{self.pipeline}:{self.target.store}:{quote(self.target.name, safe=_SAFE_IN_SLOT)}:{self.part_text}"
+
+    @property
+    def part_text(self) -> str:
+        """The interval or the key, as it stands in the text."""
+        return self.part.text if isinstance(self.part, Interval) else "key=" + quote(self.part, safe="")
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        """Read a slot back from its text."""
+        version, pipeline, store, name, part = text.split(":", 4)
+        if version != "v1":
+            raise Misuse(f"The slot {text!r} was written by a newer Twice.")
+        start, slash, end = part.partition("/")
+        if slash and not part.startswith("key="):
+            return cls(pipeline, Target(store, unquote(name)), Interval.of(start, end))
+        return cls(pipeline, Target(store, unquote(name)), unquote(part.removeprefix("key=")))
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval, for a slot that has one."""
+        return self.part if isinstance(self.part, Interval) else None
+
+    @property
+    def label(self) -> str:
+        """What people call the slot: its start, or its key."""
+        if isinstance(self.part, Interval):
+            return self.part.text.partition("/")[0]
+        return self.part or "(the only slot)"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was published in a slot, carried inside the store's own commit.
+
+    `first_version` is the version of the table in which this receipt was first written. It is
+    None until the store has said so, and a receipt that is carried forward keeps it.
+    """
+
+    slot: str
+    generation: int
+    attempt: str
+    fingerprint: str
+    code: str
+    owner: str
+    rows: int = 0
+    partitions: tuple[str, ...] = ()
+    published_at: str = ""
+    first_version: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The receipt as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Receipt:
+        """Read a receipt, ignoring fields that a later Twice may have added."""
+        known = {field.name for field in fields(cls)}
+        kept = {name: value for name, value in values.items() if name in known}
+        kept["partitions"] = tuple(kept.get("partitions", ()))
+        return cls(**kept)
+
+    def first_seen_in(self, version: int) -> Receipt:
+        """Note the version of the commit that carried the receipt, unless it is known already."""
+        return self if self.first_version is not None else replace(self, first_version=version)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a transform may know about the run it works for."""
+
+    slot: Slot
+    generation: int
+    attempt: str
+    zone: str = "UTC"
+
+    @property
+    def interval(self) -> Interval:
+        """The run's interval."""
+        if not isinstance(self.slot.part, Interval):
+            raise Misuse(f"The pipeline {self.slot.pipeline!r} has no calendar, so its runs have no interval.")
+        return self.slot.part
+
+    @property
+    def execution_time(self) -> datetime:
+        """The logical time of the run: the start of its interval, UTC, never the wall clock."""
+        return self.interval.start
+
+    @property
+    def key(self) -> str:
+        """The batch key, for a slot that has one."""
+        return self.slot.part if isinstance(self.slot.part, str) else ""
+
+
+def new_attempt(ledger_id: str, counter: int) -> str:
+    """Name one start of work on a slot. It names staging; it never decides what is visible."""
+    return f"{ledger_id[:8]}-{counter}-{secrets.token_hex(4)}"
+
+
+def digest(text: str) -> str:
+    """Short stable digest of a text, for names and comparisons."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

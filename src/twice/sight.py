@@ -1,0 +1,62 @@
+"""What does a store say about a target, before anything is planned?
+
+A sight is one consistent look at a target's receipts. Everything that decides whether a run
+publishes, skips or refuses is computed from it, never from the ledger alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from twice.runs import Receipt
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+NO_TABLE = -1
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One look at a target.
+
+    Attributes:
+        version: What the store calls the state of the table; `NO_TABLE` where there is none.
+        head: Counter that every publish moves.
+        owner: Id of the ledger that the target belongs to, or empty.
+        receipts: The fence of each slot: the receipt of its highest generation ever published.
+        ended: Slots whose receipt is no longer a proof, with the reason.
+        outside: Name of the newest change that no publish made, or empty; `--accept` is bound to it.
+        filled: The table holds rows although no publish ever wrote to it.
+        data_version: The newest version that changed rows; maintenance does not move it.
+        swept: Attempts whose staging a tidy has taken away.
+    """
+
+    version: int = NO_TABLE
+    head: int = 0
+    owner: str = ""
+    receipts: Mapping[str, Receipt] = field(default_factory=lambda: _EMPTY)
+    ended: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    outside: str = ""
+    filled: bool = False
+    data_version: int = NO_TABLE
+    swept: frozenset[str] = frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether there is a table at all."""
+        return self.version != NO_TABLE
+
+    def receipt(self, slot: str) -> Receipt | None:
+        """Return the receipt of the slot's highest generation, whether or not its rows are there."""
+        return self.receipts.get(slot)
+
+    def fence(self, slot: str) -> int:
+        """Return the highest generation ever published for the slot, or 0."""
+        receipt = self.receipts.get(slot)
+        return receipt.generation if receipt else 0
+
+    def proof(self, slot: str) -> Receipt | None:
+        """Return the slot's receipt if its rows are vouched for."""
+        return None if slot in self.ended else self.receipts.get(slot)

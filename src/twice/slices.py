@@ -1,0 +1,168 @@
+"""Which rows of a table belong to a slot?
+
+A slice is declared once (`slice="day"`, or a predicate) and becomes a condition when the type of
+the column is known: a date equals the slot's day, a timestamp lies in `[start, end)`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Protocol
+
+from twice.errors import Misuse
+from twice.intervals import Interval, zone_named
+from twice.runs import Slot
+
+Types = Mapping[str, str]
+
+
+class Slice(Protocol):
+    """The rows that a slot may write, and that a new generation of it replaces."""
+
+    def sql(self, types: Types) -> str:
+        """Return the slice as a Spark SQL condition over columns of these types."""
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a plain row lies in the slice."""
+
+    @property
+    def text(self) -> str:
+        """The slice in words, for plans and messages."""
+
+
+@dataclass(frozen=True)
+class ColumnSlice:
+    """Rows whose column stands for the slot: its start, its interval, or its batch key."""
+
+    column: str
+    slot: Slot
+    zone: str = "UTC"
+
+    def sql(self, types: Types) -> str:
+        """Return `column = literal` or a range, in the column's type."""
+        if self.column not in types:
+            raise missing_column(self.column, types)
+        name, kind = quoted(self.column), types[self.column]
+        if kind.startswith("timestamp"):
+            low, high = self._bounds(kind)
+            return f"{name} >= {low} AND {name} < {high}"
+        return f"{name} = {self._literal(kind)}"
+
+    def _bounds(self, kind: str) -> tuple[str, str]:
+        interval = self._interval()
+        if kind == "timestamp_ntz":
+            return _ntz(interval.start), _ntz(interval.end)
+        return _timestamp(interval.start), _timestamp(interval.end)
+
+    def _literal(self, kind: str) -> str:
+        if kind == "date":
+            return f"DATE '{self.day.isoformat()}'"
+        if kind == "string":
+            return string_literal(self.label)
+        if kind in ("int", "bigint", "smallint", "tinyint"):
+            return str(int(self.label.replace("-", "")))
+        raise Misuse(
+            f"The slice column {self.column!r} has the type {kind}, which cannot stand for a slot.",
+            fix="Use a date, timestamp, string or whole-number column, or a predicate (where=...).",
+        )
+
+    def _interval(self) -> Interval:
+        if self.slot.interval is None:
+            raise Misuse(f"The slot {self.slot.label!r} has no interval, so a timestamp column cannot be its slice.")
+        return self.slot.interval
+
+    @property
+    def day(self) -> date:
+        """The slot's first day, in the pipeline's zone."""
+        interval = self._interval()
+        if interval.length < timedelta(hours=23):
+            raise Misuse(
+                f"The slice column {self.column!r} is a date, and several slots of {self.slot.pipeline!r} share a day.",
+                fix="Slice by a timestamp column, or run the pipeline every day.",
+            )
+        return interval.start.astimezone(zone_named(self.zone)).date()
+
+    @property
+    def label(self) -> str:
+        """The slot as a string column holds it: its day, its hour, or its key."""
+        interval = self.slot.interval
+        if interval is None:
+            return str(self.slot.part)
+        if interval.length < timedelta(hours=23):
+            return f"{interval.start.astimezone(zone_named(self.zone)):%Y-%m-%dT%H:%M}"
+        return self.day.isoformat()
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a plain row lies in the slice."""
+        if self.column not in row:
+            raise missing_column(self.column, row)
+        value = row[self.column]
+        if isinstance(value, datetime):
+            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return self._interval().start <= moment < self._interval().end
+        if isinstance(value, date):
+            return value == self.day
+        if isinstance(value, int):
+            return value == int(self.label.replace("-", ""))
+        return bool(value == self.label)
+
+    @property
+    def text(self) -> str:
+        """The slice in words."""
+        return f"{self.column} = {self.label}"
+
+
+@dataclass(frozen=True)
+class PredicateSlice:
+    """Rows for which a SQL condition is true; the user answers for its matching the slot."""
+
+    condition: str
+
+    def sql(self, types: Types) -> str:
+        """Return the condition as written."""
+        return self.condition
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Evaluate the condition over a plain row, with SQLite's SQL."""
+        columns = ", ".join(f"? AS {quoted(name)}" for name in row)
+        with sqlite3.connect(":memory:") as db:
+            query = f"SELECT {columns}"
+            found = db.execute(f"SELECT ({self.condition}) IS TRUE FROM ({query})", [_plain(v) for v in row.values()])  # noqa: S608
+            return bool(found.fetchone()[0])
+
+    @property
+    def text(self) -> str:
+        """The condition as written."""
+        return self.condition
+
+
+def missing_column(column: str, columns: object) -> Misuse:
+    """Say that the rows lack the column which the slice names."""
+    from twice.errors import suggestion
+
+    return Misuse(f"The rows have no column {column!r}, which the pattern names.", fix=suggestion(column, columns))
+
+
+def quoted(name: str) -> str:
+    """Quote a column's name for Spark SQL and SQLite."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def string_literal(text: str) -> str:
+    """Quote a text for Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _timestamp(moment: datetime) -> str:
+    return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}+00:00'"
+
+
+def _ntz(moment: datetime) -> str:
+    return f"TIMESTAMP_NTZ '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,1 @@
+"""Where rows come from: files in a folder, tables of a store."""

@@ -1,0 +1,325 @@
+"""Which files does a slot read, and are they still what they were?
+
+The listing is our own, so that a name such as `data[1].csv` means that very file. Each file is
+hashed by content; its inode and change time serve as a token for the second look, which also sees
+a file that was replaced and put back.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import io
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twice import placeholders
+from twice.abilities import Rows
+from twice.errors import Misuse, NotPublished, suggestion
+from twice.fingerprint import HashMemory, Place
+
+FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_PARQUET_MAGIC = b"PAR1"
+_PARQUET_LEAST_BYTES = 12
+_RACY_SECONDS = 2.0
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that match a pattern, read as one set of rows.
+
+    Attributes:
+        pattern: Path under the project's folder, with wildcards and the slot's placeholders.
+        schema: Columns as Spark writes them, "id bigint, day date"; CSV and JSON need one.
+        format: csv, json (one object a line) or parquet; by default told by the file's ending.
+        header: Whether CSV files begin with a header, which must then name the schema's columns.
+        missing: What no matching file means: `fail`, or `empty` for no rows.
+        options: More options for Spark's reader.
+    """
+
+    pattern: str
+    schema: str | None = None
+    format: str | None = None
+    header: bool = True
+    missing: str = "fail"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        placeholders.check(self.pattern)
+        if self.format is not None and self.format not in FORMATS.values():
+            raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
+        if self.missing not in ("fail", "empty"):
+            raise Misuse(f"missing={self.missing!r} is unknown.", fix="Use 'fail' or 'empty'.")
+        mode = self.options.get("mode", "FAILFAST").upper()
+        if mode != "FAILFAST" and "_corrupt_record" not in (self.schema or ""):
+            raise Misuse(
+                f"mode={mode} would drop or blank broken rows without a word.",
+                fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
+            )
+
+    def resolve(self, place: Place) -> FileSet:
+        """List, check and hash the files of a slot."""
+        pattern = placeholders.render(self.pattern, place.slot.part, place.zone, escape=glob.escape)
+        names = list_files(place.root, pattern)
+        if not names and self.missing == "fail":
+            raise NotPublished(
+                f"No file matches {pattern!r} for {place.slot.pipeline} at {place.slot.label}.",
+                "Nothing was read and nothing was published.",
+                "Check the path, or say missing='empty' if no file means no rows.",
+            )
+        marks = tuple(mark_files(place.root, names, place.hashes))
+        chosen = FileSet(self, place.root, marks, self._format(names))
+        chosen.check()
+        return chosen
+
+    def _format(self, names: list[str]) -> str:
+        found = {self.format or format_of(name) for name in names} or {self.format or format_of(self.pattern)}
+        if len(found) > 1:
+            raise Misuse(f"{self.pattern!r} matches files of several formats: {', '.join(sorted(found))}.")
+        form = found.pop()
+        if form != "parquet" and not self.schema:
+            raise Misuse(
+                f"{self.pattern!r} needs a schema: guessed types change from file to file.",
+                fix='Write schema="id bigint, day date, ...".',
+            )
+        return form
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """One file as it was at the first look: content, and the token that tells any change."""
+
+    path: str
+    size: int
+    content: str
+    token: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The files that one slot reads."""
+
+    source: Files
+    root: str
+    marks: tuple[FileMark, ...]
+    format: str
+
+    @property
+    def facts(self) -> Any:
+        """Relative path, size and content of each file; times only save hashing."""
+        return [["files", mark.path, mark.size, mark.content] for mark in self.marks]
+
+    @property
+    def summary(self) -> str:
+        """Count and size."""
+        size = sum(mark.size for mark in self.marks)
+        return f"{len(self.marks)} file{'s' * (len(self.marks) != 1)}, {size:,} bytes"
+
+    def moved(self) -> list[str]:
+        """Name the files whose token or, where a token is too young to be trusted, content changed."""
+        return [mark.path for mark in self.marks if not self._still(mark)]
+
+    def _still(self, mark: FileMark) -> bool:
+        path = os.path.join(self.root, mark.path)
+        try:
+            now = os.stat(path)
+            return token(now) == mark.token and (not _young(mark.token) or content_hash(path) == mark.content)
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Refuse files that Spark would misread without a word."""
+        for mark in self.marks:
+            path = os.path.join(self.root, mark.path)
+            if self.format == "parquet":
+                _check_parquet(mark.path, path)
+            elif mark.size == 0 and path.endswith(".gz"):
+                raise _bad(mark.path, "is empty, which is not a gzip file.")
+            elif self.format == "csv" and self.source.header and mark.size:
+                _check_header(mark.path, path, self._columns(), self.source.options.get("sep", ","))
+
+    def _columns(self) -> list[str]:
+        return [name for name in schema_columns(self.source.schema or "") if name != "_corrupt_record"]
+
+    def read(self, engine: Any) -> Rows:
+        """Read all files as one frame; a broken row fails the read."""
+        spark = engine.spark
+        if not self.marks:
+            return spark.createDataFrame([], self.source.schema)
+        reader = spark.read.format(self.format)
+        if self.source.schema:
+            reader = reader.schema(self.source.schema)
+        if self.format == "csv":
+            # The header was checked above, by name; enforceSchema=false makes Spark check it again.
+            reader = reader.option("header", self.source.header).option("enforceSchema", not self.source.header)
+        if self.format in ("csv", "json"):
+            reader = reader.option("mode", "FAILFAST")
+        options = {"recursiveFileLookup": "true", **self.source.options}
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load([spark_path(os.path.join(self.root, mark.path)) for mark in self.marks])
+
+
+def list_files(root: str, pattern: str) -> list[str]:
+    """List regular files under the root, sorted, by our own rules.
+
+    A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
+    are left out by wildcards, as by Spark, and refused where they are asked for.
+    """
+    literal = pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")
+    if os.path.lexists(os.path.join(root, literal)):
+        found = [literal]
+    elif os.path.lexists(os.path.join(root, pattern)):
+        found = [pattern]
+    else:
+        found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
+        found = [name for name in found if not os.path.basename(name).startswith("_")]
+    return [_regular(root, name) for name in found]
+
+
+def _regular(root: str, name: str) -> str:
+    status = os.stat(os.path.join(root, name))
+    if stat.S_ISDIR(status.st_mode):
+        raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise _bad(name, "is not a regular file.")
+    if os.path.basename(name).startswith(("_", ".")):
+        raise _bad(name, "begins with '_' or '.', and Spark would pass over it without a word.")
+    if ":" in os.path.basename(name):
+        raise _bad(name, "has a colon in its name, which Spark takes for the end of a scheme.")
+    return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
+
+
+def mark_files(root: str, names: list[str], hashes: HashMemory) -> Iterator[FileMark]:
+    """Hash the files, asking the memory for those that have not changed since the last time."""
+    statuses = {name: os.stat(os.path.join(root, name)) for name in names}
+    keys = {name: f"{name}|{status.st_size}|{token(status)}" for name, status in statuses.items()}
+    known = hashes.recall(list(keys.values()))
+    fresh: dict[str, str] = {}
+    for name in names:
+        key, status = keys[name], statuses[name]
+        content = known.get(key) or content_hash_of(root, name)
+        if key not in known and not _young(token(status)):
+            fresh[key] = content
+        yield FileMark(name, status.st_size, content, token(status))
+    if fresh:
+        hashes.remember(fresh)
+
+
+def content_hash_of(root: str, name: str) -> str:
+    """Hash a file, or say by name that it cannot be read."""
+    try:
+        return content_hash(os.path.join(root, name))
+    except OSError as error:
+        raise _bad(name, f"cannot be read: {error.strerror or error}.") from error
+
+
+def content_hash(path: str) -> str:
+    """Hash a file's bytes with xxh3-128; the algorithm's name is part of the result."""
+    import xxhash
+
+    state = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            state.update(chunk)
+    return "xxh3:" + state.hexdigest()
+
+
+def token(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What no change of a file leaves as it was: change time, inode, modification time, size."""
+    return (status.st_ctime_ns, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _young(known: tuple[int, int, int, int]) -> bool:
+    """Tell whether a second change could hide in the clock's granule of the first."""
+    return time.time() - known[0] / 1e9 < _RACY_SECONDS
+
+
+def format_of(name: str) -> str:
+    """Tell the format by the ending, `.gz` and the like left aside."""
+    stem = name
+    for packed in (".gz", ".bz2", ".zst", ".snappy", ".lz4"):
+        stem = stem.removesuffix(packed)
+    ending = os.path.splitext(stem)[1].lower()
+    if ending not in FORMATS:
+        raise Misuse(
+            f"The format of {name!r} cannot be told from its ending.", fix="Say format='csv', 'json' or 'parquet'."
+        )
+    return FORMATS[ending]
+
+
+def schema_columns(schema: str) -> list[str]:
+    """Return the column names of a schema text.
+
+    >>> schema_columns("id bigint, price decimal(10,2), `odd name` string")
+    ['id', 'price', 'odd name']
+    """
+    names, depth, part = [], 0, ""
+    for char in schema + ",":
+        depth += (char in "(<") - (char in ")>")
+        if char == "," and depth == 0:
+            names.append(_column_name(part.strip()))
+            part = ""
+        else:
+            part += char
+    return [name for name in names if name]
+
+
+def _column_name(definition: str) -> str:
+    if definition.startswith("`"):
+        return definition[1 : definition.index("`", 1)]
+    return definition.split(maxsplit=1)[0].rstrip(":") if definition else ""
+
+
+def _check_parquet(name: str, path: str) -> None:
+    """A Parquet file begins and ends with its magic; Spark reads an empty one as no rows."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+        file.seek(0, os.SEEK_END)
+        size = file.tell()
+        file.seek(max(0, size - 4))
+        tail = file.read(4)
+    if size == 0:
+        raise _bad(name, "is empty, which is not a Parquet file: a writer may have died.")
+    if head != _PARQUET_MAGIC or tail != _PARQUET_MAGIC or size < _PARQUET_LEAST_BYTES:
+        raise _bad(name, "is not a whole Parquet file: it was cut short, or is something else.")
+
+
+def _check_header(name: str, path: str, columns: list[str], separator: str) -> None:
+    """Spark gives columns by position: a header in another order would swap them."""
+    try:
+        opener = gzip.open if path.endswith(".gz") else open
+        with opener(path, "rb") as file:
+            first = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            header = next(csv.reader(first, delimiter=separator), [])
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise _bad(name, f"cannot be read as CSV: {error}.") from error
+    if header == columns:
+        return
+    missing = [column for column in columns if column not in header]
+    extra = [column for column in header if column not in columns]
+    if missing or extra:
+        what = "; ".join(
+            f"{word} {', '.join(map(repr, found))}" for word, found in (("lacks", missing), ("has", extra)) if found
+        )
+        raise _bad(name, f"has another header than the schema: it {what}.")
+    raise _bad(name, f"has its columns in another order: {', '.join(header)} instead of {', '.join(columns)}.")
+
+
+def _bad(name: str, why: str) -> NotPublished:
+    return NotPublished(
+        f"The input file {name!r} {why}",
+        "Nothing was published, and the target is as it was.",
+        "Correct or remove the file, and run again.",
+    )
+
+
+def spark_path(path: str) -> str:
+    """Write a path so that Spark takes it for this very file and not for a pattern."""
+    return "".join("\\" + char if char in "\\*?[]{}^" else char for char in os.path.abspath(path))

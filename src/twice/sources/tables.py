@@ -1,0 +1,71 @@
+"""Which version of a table does a slot read?
+
+A table is pinned by its version, so it cannot move under a run. The fingerprint is the newest
+version that changed rows: maintenance does not make a downstream slot stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from twice.abilities import Rows, Store
+from twice.errors import Misuse, NotPublished
+from twice.fingerprint import Place
+from twice.runs import Target
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table of any store, now or as of a version."""
+
+    target: str
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        Target.parse(self.target)
+
+    def resolve(self, place: Place) -> TableVersion:
+        """Pin the table's version."""
+        target = Target.parse(self.target)
+        if target == place.slot.target:
+            raise Misuse(f"The pipeline {place.slot.pipeline!r} reads its own target {self.target!r}.")
+        store: Store = place.look(target.store)
+        sight = store.look(target.name)
+        if not sight.exists:
+            raise NotPublished(
+                f"The table {self.target!r} does not exist yet.",
+                "Nothing was read and nothing was published.",
+                "Run the pipeline that writes it first.",
+            )
+        if self.version is not None:
+            return TableVersion(store, target, self.version, self.version)
+        return TableVersion(store, target, sight.version, sight.data_version)
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """One version of one table."""
+
+    store: Store
+    target: Target
+    version: int
+    data_version: int
+
+    @property
+    def facts(self) -> Any:
+        """The table's name and the version that last changed its rows."""
+        return [["table", self.target.text, self.data_version]]
+
+    @property
+    def summary(self) -> str:
+        """Name and version."""
+        return f"{self.target.text} at version {self.version}"
+
+    def moved(self) -> list[str]:
+        """A version does not change."""
+        return []
+
+    def read(self, engine: Any) -> Rows:
+        """Read the pinned version."""
+        return self.store.read(self.target.name, self.version)

@@ -1,0 +1,1 @@
+"""Where rows go: one module or package per store, alike on purpose."""

@@ -1,0 +1,227 @@
+"""How is a Delta transaction of our own opened, filled and committed?
+
+The only module that speaks to Delta's classes in the JVM. Files are written first, with the
+actions in hand; the commit comes last, after the second look at the inputs. These classes are
+internal to Delta: the version is pinned, and the conformance suite covers every call.
+
+On a POSIX file system Delta's log is no compare-and-set between processes: two of them may both be
+told that they won a version. So a publish also holds an operating-system lock beside the table. The
+JVM holds it, since the JVM commits: a killed Python must not free it while a commit is under way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from twice.errors import Busy, Conflict, Misuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOCK = os.path.join("_twice", "lock")
+_LOCK_SECONDS = 60.0
+_LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
+
+_threads: dict[str, threading.Lock] = {}
+
+
+class Transaction:
+    """One Delta transaction, opened on the newest version or on a given base."""
+
+    def __init__(self, spark: SparkSession, table: str, base: int | None = None) -> None:
+        self._spark = spark
+        self._jvm = _jvm(spark)
+        self._delta = self._jvm.org.apache.spark.sql.delta
+        self._log = _module(self._delta, "DeltaLog$").forTable(spark._jsparkSession, table)
+        self._none = self._jvm.scala.Option.empty()
+        self._txn = self._log.startTransaction(self._none, self._snapshot(base))
+
+    def _snapshot(self, base: int | None) -> Any:
+        self._log.update(False, self._none, self._none)
+        if base is None or base < 0:
+            return self._none
+        return self._some(self._log.getSnapshotAt(base, self._none, self._none, False))
+
+    def _some(self, value: Any) -> Any:
+        return self._jvm.scala.Option.apply(value)
+
+    @property
+    def read_version(self) -> int:
+        """The version that the transaction was opened on, or -1 for a new table."""
+        return int(self._txn.readVersion())
+
+    @property
+    def schema(self) -> str:
+        """The table's schema as JSON, or nothing for a new table."""
+        return str(self._txn.metadata().schema().json()) if self.read_version >= 0 else ""
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        columns = self._txn.metadata().partitionColumns()
+        return [str(columns.apply(index)) for index in range(columns.size())]
+
+    def property(self, name: str) -> str:
+        """Return a property of the table, or nothing."""
+        found = self._txn.metadata().configuration().get(name)
+        return str(found.get()) if found.isDefined() else ""
+
+    def last_version_of(self, app_id: str) -> int:
+        """Return the number last written under an id, and make any later one a conflict."""
+        return int(self._txn.txnVersion(app_id))
+
+    def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
+        """Write files for an overwrite with these options, and return the actions; nothing is visible."""
+        session = self._spark._jsparkSession
+        command = self._delta.commands.WriteIntoDelta(
+            self._log,
+            self._jvm.org.apache.spark.sql.SaveMode.Overwrite,
+            self._delta.DeltaOptions(self._map(options), session.sessionState().conf()),
+            self._seq(partition_by),
+            self._map({}),
+            rows._jdf,
+            self._none,
+            self._none,
+            True,
+        )
+        return command.write(self._txn, session, self._none, False)
+
+    def removing(self, actions: Any, condition: str) -> Any:
+        """Return the actions, and the removal of all files whose `partitionValues` fulfil a condition."""
+        removed = {str(action.path()) for action in _each(actions) if _is(action, "RemoveFile")}
+        found = self._txn.snapshot().allFiles().where(condition).collect()
+        now = int(time.time() * 1000)
+        more = [file.removeWithTimestamp(now, True) for file in found if str(file.path()) not in removed]
+        return actions.concat(self._seq(more))
+
+    def none(self) -> Any:
+        """Return no actions at all."""
+        return self._seq([])
+
+    def added_files(self, actions: Any) -> list[tuple[str, dict[str, str | None]]]:
+        """Return the paths and partition values of the files that the actions add."""
+        added = (action for action in _each(actions) if _is(action, "AddFile"))
+        return [(str(action.path()), _plain_map(action.partitionValues())) for action in added]
+
+    def commit(self, actions: Any, numbers: Mapping[str, int], metadata: str, mode: str, predicate: str = "") -> int:
+        """Make the actions visible with these transaction numbers, and return the new version.
+
+        Raises:
+            Conflict: Another commit came first, and Delta guarantees that this one did not land.
+        """
+        for app_id, number in numbers.items():
+            self._txn.updateSetTransaction(app_id, number, self._none)
+        operation = getattr(self._delta, "DeltaOperations$Write")(
+            getattr(self._jvm.org.apache.spark.sql.SaveMode, mode),
+            self._none,
+            self._some(predicate) if predicate else self._none,
+            self._some(metadata),
+            *([self._none] * 5),
+        )
+        try:
+            return int(self._txn.commit(actions, operation))
+        except Exception as error:
+            if is_lost_race(error):
+                raise Conflict(str(error).partition("\n")[0]) from error
+            raise
+
+    def _seq(self, values: Sequence[Any]) -> Any:
+        return self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values)).toSeq()
+
+    def _map(self, values: Mapping[str, str]) -> Any:
+        return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(values))
+
+
+def _jvm(spark: SparkSession) -> Any:
+    """Return the gateway to a classic session's JVM, with Delta in it.
+
+    Raises:
+        Misuse: The session is remote, or was started without Delta.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise Misuse("Delta targets need a classic Spark session; Spark Connect is not supported yet.")
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if "DeltaSparkSessionExtension" not in extensions:
+        raise Misuse(
+            "This Spark session was started without Delta.",
+            fix="Set spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and add the Delta packages (see twice jars).",
+        )
+    return spark._jvm
+
+
+def _module(package: Any, name: str) -> Any:
+    """Return a Scala object."""
+    return getattr(getattr(package, name), "MODULE$")
+
+
+def _each(actions: Any) -> Iterator[Any]:
+    """Walk a Scala sequence."""
+    iterator = actions.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _is(action: Any, name: str) -> bool:
+    return bool(action.getClass().getSimpleName() == name)
+
+
+def _plain_map(values: Any) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    keys = values.keysIterator()
+    while keys.hasNext():
+        key = keys.next()
+        found[str(key)] = values.apply(key)
+    return found
+
+
+def is_lost_race(error: BaseException) -> bool:
+    """Tell whether Delta refused a commit because another one came first."""
+    names = [cls.__name__ for cls in type(error).__mro__]
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        names.append(str(java.getClass().getSimpleName()))
+    return any(name.startswith(_LOST_RACES) and name.endswith("Exception") for name in names)
+
+
+@contextmanager
+def locked(spark: SparkSession, table: str) -> Iterator[None]:
+    """Hold the lock beside a table while a commit is made.
+
+    Raises:
+        Busy: Another process has held it for a minute.
+    """
+    path = os.path.join(table, _LOCK)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # Threads of one process share a JVM, in which a second lock on one file is an error, not a wait.
+    with _threads.setdefault(os.path.realpath(path), threading.Lock()):
+        jvm: Any = spark._jvm
+        gateway: Any = spark._sc._gateway
+        nio = jvm.java.nio
+        options = gateway.new_array(nio.file.OpenOption, 2)
+        options[0] = nio.file.StandardOpenOption.CREATE
+        options[1] = nio.file.StandardOpenOption.WRITE
+        channel = nio.channels.FileChannel.open(jvm.java.io.File(path).toPath(), options)
+        try:
+            _wait_for(channel, table)
+            yield
+        finally:
+            channel.close()
+
+
+def _wait_for(channel: Any, table: str) -> None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    pause = 0.002
+    while channel.tryLock() is None:
+        if time.monotonic() > deadline:
+            raise Busy(
+                f"Another process has held the lock of {os.path.basename(table)} for {_LOCK_SECONDS:.0f} s.",
+                "Nothing of this attempt is visible.",
+                "Look for a paused run on this host, and run again.",
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)

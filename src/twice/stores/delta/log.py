@@ -1,0 +1,286 @@
+"""What does a Delta log say about slots, without a JVM?
+
+Each publish carries its receipts in the commit's `userMetadata`. Reading the commits backwards
+tells the fence of each slot, and every commit since that could have taken its rows away: a restore
+to an older version, a foreign change of data, a replacement of the whole table. Maintenance that
+changes no data is passed over.
+
+Log clean-up takes old commits away, so some publishes also carry all older receipts forward; a
+receipt that is carried keeps the version in which it was first written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from twice.errors import Fenced
+from twice.runs import Receipt
+from twice.sight import NO_TABLE, Sight
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+_CHANGE = ('"dataChange":true', '"dataChange": true')
+_REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
+FORMAT = 1
+MADE_BY = "twice"
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What one of our commits carries besides the rows.
+
+    `scope` says what its rows replaced: the `table`, a `slice`, or `nothing`.
+    """
+
+    kind: str
+    owner: str
+    scope: str
+    receipts: tuple[Receipt, ...] = ()
+    carried: tuple[Receipt, ...] = ()
+    carried_ended: Mapping[str, str] = field(default_factory=dict)
+    carried_from: int | None = None
+
+    def to_text(self) -> str:
+        """The payload as `userMetadata`; what is carried is compressed."""
+        values: dict[str, Any] = {
+            MADE_BY: FORMAT,
+            "kind": self.kind,
+            "owner": self.owner,
+            "scope": self.scope,
+            "receipts": [receipt.to_json() for receipt in self.receipts],
+        }
+        if self.carried_from is not None:
+            carried = {"receipts": [receipt.to_json() for receipt in self.carried], "ended": dict(self.carried_ended)}
+            values["carried_from"] = self.carried_from
+            values["carried"] = base64.b64encode(zlib.compress(json.dumps(carried).encode())).decode()
+        return json.dumps(values)
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Payload | None:
+        """Read a payload, or return None for a commit that is not ours.
+
+        Raises:
+            Fenced: It was written by a newer Twice.
+        """
+        if not text or not text.startswith("{"):
+            return None
+        try:
+            values = json.loads(text)
+        except ValueError:
+            return None
+        if MADE_BY not in values:
+            return None
+        if values[MADE_BY] > FORMAT:
+            raise Fenced("The table was published to by a newer Twice.", fix="Upgrade Twice here.")
+        carried = json.loads(zlib.decompress(base64.b64decode(values["carried"]))) if "carried" in values else {}
+        return cls(
+            kind=values["kind"],
+            owner=values["owner"],
+            scope=values["scope"],
+            receipts=tuple(Receipt.from_json(receipt) for receipt in values["receipts"]),
+            carried=tuple(Receipt.from_json(receipt) for receipt in carried.get("receipts", ())),
+            carried_ended=carried.get("ended", {}),
+            carried_from=values.get("carried_from"),
+        )
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of the log, as far as it matters here."""
+
+    version: int
+    operation: str = ""
+    payload: Payload | None = None
+    restored_to: int | None = None
+    changes_data: bool = False
+    milliseconds: int = 0
+
+
+def log_folder(table: str) -> str:
+    """Where a table's log is."""
+    return os.path.join(table, "_delta_log")
+
+
+def commit_versions(table: str) -> list[int]:
+    """Return the versions whose commits are still there, oldest first."""
+    try:
+        names = os.listdir(log_folder(table))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[:20]) for name in names if _COMMIT.fullmatch(name))
+
+
+def read_commit(table: str, version: int) -> Commit:
+    """Read one commit; the actions of our own are not looked at."""
+    commit = Commit(version)
+    path = os.path.join(log_folder(table), f"{version:020}.json")
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('{"commitInfo"'):
+                commit = _with_info(commit, json.loads(line)["commitInfo"])
+                if commit.payload:
+                    return commit
+            elif not commit.changes_data and any(mark in line for mark in _CHANGE):
+                commit = replace(commit, changes_data=True)
+    return commit
+
+
+def _with_info(commit: Commit, info: Mapping[str, Any]) -> Commit:
+    operation = str(info.get("operation", ""))
+    restored = None
+    if operation == "RESTORE":
+        # A restore to a point in time names no version: it may have gone back to anywhere.
+        parameters = info.get("operationParameters", {})
+        restored = int(parameters.get("version") or NO_TABLE)
+    payload = Payload.from_text(info.get("userMetadata")) if operation != "RESTORE" else None
+    return replace(
+        commit,
+        operation=operation,
+        payload=payload,
+        restored_to=restored,
+        milliseconds=int(info.get("timestamp", 0)),
+        changes_data=commit.changes_data
+        or operation.startswith(_REPLACES_TABLE)
+        or bool(payload and payload.scope != "nothing"),
+    )
+
+
+@dataclass
+class _Walk:
+    """What a walk through the log, newest commit first, has gathered."""
+
+    owner: str = ""
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    carried_ended: dict[str, str] = field(default_factory=dict)
+    foreign: list[Commit] = field(default_factory=list)
+    restores: list[Commit] = field(default_factory=list)
+    replacements: list[tuple[int, frozenset[str]]] = field(default_factory=list)
+    data_version: int = NO_TABLE
+    stop: int = NO_TABLE
+    carrier: int = NO_TABLE
+
+    def take(self, commit: Commit) -> None:
+        if commit.changes_data:
+            self.data_version = max(self.data_version, commit.version)
+        if commit.payload:
+            self._take_ours(commit.version, commit.payload)
+        elif commit.restored_to is not None:
+            self.restores.append(commit)
+        elif commit.changes_data:
+            self.foreign.append(commit)
+
+    def _take_ours(self, version: int, payload: Payload) -> None:
+        self.owner = self.owner or payload.owner
+        for receipt in payload.receipts:
+            self._keep(receipt.first_seen_in(version))
+        if payload.scope == "table":
+            self.replacements.append((version, frozenset(receipt.slot for receipt in payload.receipts)))
+        if payload.carried_from is not None and self.carrier == NO_TABLE:
+            self.carrier = version
+            self.stop = payload.carried_from
+            for receipt in payload.carried:
+                if self._keep(receipt) and receipt.slot in payload.carried_ended:
+                    self.carried_ended[receipt.slot] = payload.carried_ended[receipt.slot]
+
+    def _keep(self, receipt: Receipt) -> bool:
+        known = self.receipts.get(receipt.slot)
+        if known and known.generation >= receipt.generation:
+            return False
+        self.receipts[receipt.slot] = receipt
+        self.carried_ended.pop(receipt.slot, None)
+        return True
+
+    def ended(self) -> dict[str, str]:
+        found = {slot: why for slot, receipt in self.receipts.items() if (why := self._why_ended(slot, receipt))}
+        return {**self.carried_ended, **found}
+
+    def _why_ended(self, slot: str, receipt: Receipt) -> str:
+        first = receipt.first_version if receipt.first_version is not None else NO_TABLE
+        for commit in self.foreign:
+            if commit.version > first:
+                return f"the table was changed from outside in version {commit.version} ({commit.operation})"
+        for commit in self.restores:
+            if commit.version > first and (commit.restored_to or 0) < first:
+                return f"the table was restored to version {commit.restored_to} in version {commit.version}, from before the slot's rows"
+        for version, slots in self.replacements:
+            if version > first and slot not in slots:
+                return f"the whole table was replaced in version {version}"
+        return ""
+
+    @property
+    def outside(self) -> str:
+        newest = max([commit.version for commit in (*self.foreign, *self.restores)], default=NO_TABLE)
+        replaced = max((version for version, _ in self.replacements), default=NO_TABLE)
+        last = max(newest, replaced)
+        return f"version {last}" if last != NO_TABLE else ""
+
+
+def look(table: str) -> Sight:
+    """Read a table's receipts from its log."""
+    versions = commit_versions(table)
+    if not versions:
+        return Sight()
+    walk = _Walk()
+    for version in reversed(versions):
+        if version <= walk.stop:
+            break
+        walk.take(read_commit(table, version))
+    receipts, ended = walk.receipts, walk.ended()
+    if walk.carrier == NO_TABLE and versions[0] > 0:
+        lost = {slot: receipt for slot, receipt in _lost(table) if slot not in receipts}
+        receipts, ended = (
+            {**lost, **receipts},
+            {**dict.fromkeys(lost, "its receipt went with the cleaned log"), **ended},
+        )
+    return Sight(
+        version=versions[-1],
+        head=versions[-1],
+        owner=walk.owner,
+        receipts=receipts,
+        ended=ended,
+        outside=walk.outside,
+        filled=not receipts and walk.data_version != NO_TABLE,
+        data_version=walk.data_version,
+    )
+
+
+def uncarried(table: str, sight: Sight) -> tuple[int, int]:
+    """Return how many of our commits no carrier covers, and the age of the oldest, in milliseconds."""
+    found, oldest, newest = 0, 0, 0
+    stop = NO_TABLE
+    for version in reversed(commit_versions(table)):
+        if version <= stop:
+            break
+        commit = read_commit(table, version)
+        newest = newest or commit.milliseconds
+        if commit.payload:
+            if commit.payload.carried_from is not None:
+                stop = max(stop, commit.payload.carried_from)
+            found += 1
+            oldest = commit.milliseconds
+    return found, newest - oldest if sight.exists and found else 0
+
+
+def _lost(table: str) -> Iterator[tuple[str, Receipt]]:
+    """Bring back the fences of slots whose commits were cleaned: the newest checkpoint has them."""
+    names = sorted(name for name in os.listdir(log_folder(table)) if _CHECKPOINT.fullmatch(name))
+    if not names:
+        return
+    from pyarrow import parquet
+
+    newest = names[-1][:20]
+    for name in names:
+        if name[:20] != newest:
+            continue
+        rows = parquet.read_table(os.path.join(log_folder(table), name), columns=["txn"]).to_pylist()
+        for txn in (row["txn"] for row in rows if row["txn"]):
+            slot = str(txn["appId"])
+            if slot.startswith("v1:"):
+                yield slot, Receipt(slot, int(txn["version"]), "", "", "", "", first_version=NO_TABLE)

@@ -1,0 +1,332 @@
+"""How does a publish to Delta carry its receipt, and what refuses a late twin?
+
+The files of a slot are written in a transaction of our own, which reads the slot's last number
+(`txn(appId = slot, version = generation)`) and thereby conflicts with any other attempt on that
+slot. The receipt rides in the commit's `userMetadata`. What became of a publish is read back from
+the log, by attempt, and never taken from a session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+from urllib.parse import unquote
+
+from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
+from twice.errors import Conflict, Misuse, NotPublished
+from twice.faults import reach
+from twice.runs import Receipt
+from twice.sight import Sight
+from twice.slices import Slice, missing_column, string_literal
+from twice.stores import frames
+from twice.stores.delta import log
+from twice.stores.delta.jvm import Transaction, locked
+from twice.stores.delta.log import Payload
+
+_OWNER = "twice:owner"
+_HEAD = "twice:head"
+_RESTATED = "twice:restated"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_RETENTION_DAYS_DEFAULT = 30
+_PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
+
+
+class Locations(Protocol):
+    """Remembers where a catalog keeps its tables."""
+
+    def get(self, name: str) -> str:
+        """Return a table's folder, or nothing."""
+
+    def put(self, name: str, location: str) -> None:
+        """Keep a table's folder."""
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Files that a transaction has written, and the actions that will make them visible."""
+
+    transaction: Transaction
+    actions: Any
+    scope: str
+    predicate: str = ""
+
+
+class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
+    """Delta tables under one root, or in Spark's catalog."""
+
+    kind: ClassVar[str] = "delta"
+    lacks: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, root: str, engine: Any, locations: Locations) -> None:
+        if "://" in root:
+            raise Misuse(f"The root {root!r} is not a local path.", fix="Delta on object stores is not supported yet.")
+        self.root = root
+        self.engine = engine
+        self.locations = locations
+
+    def table(self, name: str) -> str:
+        """Return the folder of a table; a catalog name is asked of the catalog once."""
+        if "/" in name:
+            return os.path.join(self.root, *name.split("/"))
+        return self.locations.get(name) or self._from_catalog(name)
+
+    def _from_catalog(self, name: str) -> str:
+        spark = self.engine.spark
+        if spark.catalog.tableExists(name):
+            location = spark.sql(f"DESCRIBE DETAIL {_identifier(name)}").first()["location"]
+        else:
+            location = spark.conf.get("spark.sql.warehouse.dir").rstrip("/") + "/" + name.replace(".", "/")
+        folder = unquote(location.removeprefix("file://").removeprefix("file:"))
+        self.locations.put(name, folder)
+        return folder
+
+    def look(self, name: str) -> Sight:
+        """Read the receipts from the log, without a JVM."""
+        return log.look(self.table(name))
+
+    def stage_table(self, work: Work, rows: Rows) -> Staged:
+        """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
+        transaction = self._open(work, base=work.base.version)
+        partition_by = transaction.partition_columns
+        kept = [column for column in partition_by if column in rows.columns]
+        return self._stage(work, transaction, rows, {"overwriteSchema": "true"}, kept, "table")
+
+    def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
+        """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""
+        transaction = self._open(work)
+        rows = frames.like(rows, transaction.schema, work.name)
+        predicate = bounds.sql(frames.types(rows))
+        column = getattr(bounds, "column", "")
+        by_column = [column] if column and frames.types(rows)[column] in _PARTITION_TYPES else []
+        partition_by = transaction.partition_columns if transaction.read_version >= 0 else by_column
+        try:
+            return self._stage(work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice")
+        except Exception as error:
+            if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
+                raise NotPublished(
+                    f"Some rows lie outside the slot's slice ({bounds.text}).",
+                    "Publishing them would touch other slots, so nothing was published.",
+                    "Filter them in the transform, or check that the input belongs to this slot.",
+                ) from error
+            raise
+
+    def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
+        """Write the rows by partition, and remove the partitions that the slot filled before."""
+        transaction = self._open(work)
+        rows = frames.like(rows, transaction.schema, work.name)
+        for column in columns:
+            if column not in rows.columns:
+                raise missing_column(column, rows.columns)
+        found = transaction.partition_columns
+        if transaction.read_version >= 0 and found != list(columns):
+            raise Misuse(f"The table {work.name} is partitioned by {found}, the pattern says {list(columns)}.")
+        staged = self._stage(work, transaction, rows, {"partitionOverwriteMode": "dynamic"}, list(columns), "slice")
+        before = work.base.receipt(work.slot)
+        if before is None or not before.partitions or transaction.read_version < 0:
+            return staged
+        left_behind = " OR ".join(map(_holds_partition, before.partitions))
+        actions = transaction.removing(staged.handle.actions, left_behind)
+        return replace(staged, handle=replace(staged.handle, actions=actions))
+
+    def _open(self, work: Work, base: int | None = None) -> Transaction:
+        """Open a transaction that conflicts with any other publish of the slot, or change of owner."""
+        transaction = Transaction(self.engine.spark, self.table(work.name), base)
+        if base is not None and transaction.read_version != base:
+            raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base}")
+        if transaction.property("delta.setTransactionRetentionDuration"):
+            raise Misuse(
+                f"The table {work.name} forgets transactions (delta.setTransactionRetentionDuration).",
+                "A rerun after that could not be told from a first run.",
+                "Unset that property of the table.",
+            )
+        return transaction
+
+    def _stage(
+        self,
+        work: Work,
+        transaction: Transaction,
+        rows: Rows,
+        options: Mapping[str, str],
+        partition_by: Sequence[str],
+        scope: str,
+    ) -> Staged:
+        counted, counts = frames.counted(rows, "")
+        actions = transaction.write(counted, options, partition_by)
+        reach("delta.files.written")
+        added = transaction.added_files(actions)
+        filled = {_partition_name(values, partition_by) for _, values in added}
+        partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
+        handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
+        return Staged(counts().rows, partitions=partitions, handle=handle)
+
+    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
+        """Commit under the lock beside the table, if the slot's number is what the plan saw."""
+        spark, table = self.engine.spark, self.table(work.name)
+        written = staged.handle or self._nothing(work)
+        transaction: Transaction = written.transaction
+        last = transaction.last_version_of(work.slot)
+        if max(last, 0) != work.seen:
+            raise Conflict(f"the slot's number is {last}, the plan saw {work.seen}")
+        numbers = {work.slot: work.generation}
+        transaction.last_version_of(_OWNER)
+        if work.compares_head:
+            numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
+        payload = self._payload(work, receipt, written.scope)
+        with locked(spark, table):
+            _check_owner(table, receipt.owner)
+            reach("delta.locked")
+            transaction.commit(written.actions, numbers, payload.to_text(), "Overwrite", written.predicate)
+            reach("delta.committed")
+        self._register(work.name, table)
+
+    def _nothing(self, work: Work) -> _Written:
+        """A publish of the receipt alone: no rows change."""
+        transaction = self._open(work)
+        return _Written(transaction, transaction.none(), "nothing")
+
+    def _payload(self, work: Work, receipt: Receipt, scope: str) -> Payload:
+        """Carry older receipts forward when enough have gathered, or when they grow old."""
+        owner = receipt.owner
+        if not work.base.receipts or not self._is_time_to_carry(work):
+            return Payload("publish", owner, scope, (receipt,))
+        return Payload(
+            "publish",
+            owner,
+            scope,
+            (receipt,),
+            carried=tuple(work.base.receipts.values()),
+            carried_ended=work.base.ended,
+            carried_from=work.base.version,
+        )
+
+    def _is_time_to_carry(self, work: Work) -> bool:
+        count, age = log.uncarried(self.table(work.name), work.base)
+        return count * 10 >= len(work.base.receipts) or age > self._retention_milliseconds(work) / 4
+
+    def _retention_milliseconds(self, work: Work) -> float:
+        text = Transaction(self.engine.spark, self.table(work.name)).property("delta.logRetentionDuration")
+        return _days(text) * 86_400_000.0
+
+    def _register(self, name: str, table: str) -> None:
+        """Keep the catalog's entry of a table that is known by name; every run repairs it."""
+        if "/" in name:
+            return
+        spark = self.engine.spark
+        if not spark.catalog.tableExists(name):
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {_identifier(name)} USING DELTA LOCATION {string_literal(table)}")
+
+    def discard(self, work: Work, staged: Staged) -> None:
+        """Remove the files of a transaction that will never commit."""
+        written: _Written | None = staged.handle
+        if written is None:
+            return
+        table = self.table(work.name)
+        for path, _ in written.transaction.added_files(written.actions):
+            _unlink(os.path.join(table, unquote(path)))
+
+    def take_over(self, name: str, base: Sight, owner: str) -> None:
+        """Commit the new owner, if no other change of owner came first."""
+        table = self.table(name)
+        transaction = Transaction(self.engine.spark, table)
+        number = max(transaction.last_version_of(_OWNER), 0) + 1
+        if log.look(table).owner != base.owner:
+            raise Conflict("the owner changed")
+        payload = Payload(
+            "adopt",
+            owner,
+            "nothing",
+            carried=tuple(base.receipts.values()),
+            carried_ended=base.ended,
+            carried_from=base.version,
+        )
+        with locked(self.engine.spark, table):
+            transaction.commit(transaction.none(), {_OWNER: number}, payload.to_text(), "Append")
+
+    def read(self, name: str, version: int | None = None) -> Rows:
+        """Return the rows through Delta's own reader."""
+        table = self.table(name)
+        if not log.commit_versions(table):
+            raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
+        reader = self.engine.spark.read.format("delta")
+        return (reader if version is None else reader.option("versionAsOf", version)).load(table)
+
+    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+        """Restate receipts that would go with the cleaned log, and let Delta vacuum the table."""
+        table = self.table(name)
+        sight = log.look(table)
+        if not sight.exists:
+            return Swept()
+        notes = [] if dry_run else self._restate(table, sight)
+        path = f"delta.{_identifier_of_path(table)}"
+        files = self.engine.spark.sql(f"VACUUM {path} DRY RUN").collect()
+        if files and not dry_run:
+            self.engine.spark.sql(f"VACUUM {path}")
+        notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
+        return Swept(removed_files=len(files), notes=tuple(notes))
+
+    def _restate(self, table: str, sight: Sight) -> list[str]:
+        """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
+        if not sight.receipts or log.uncarried(table, sight)[0] <= 1:
+            return []
+        transaction = Transaction(self.engine.spark, table)
+        number = max(transaction.last_version_of(_RESTATED), 0) + 1
+        payload = Payload(
+            "restate",
+            sight.owner,
+            "nothing",
+            carried=tuple(sight.receipts.values()),
+            carried_ended=sight.ended,
+            carried_from=sight.version,
+        )
+        with locked(self.engine.spark, table):
+            transaction.commit(transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
+        return [f"{len(sight.receipts)} receipts were restated"]
+
+
+def _check_owner(table: str, owner: str) -> None:
+    """The owner is compared under the lock, where no other publish can change it."""
+    if log.look(table).owner not in ("", owner):
+        raise Conflict("another ledger took the table")
+
+
+def _days(interval: str) -> float:
+    """Read `interval 30 days`, as Delta's properties write it."""
+    words = interval.lower().replace("interval", "").split()
+    units = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0}
+    try:
+        return (
+            sum(float(count) * units[unit.rstrip("s")] for count, unit in zip(words[::2], words[1::2], strict=True))
+            or _RETENTION_DAYS_DEFAULT
+        )
+    except (KeyError, ValueError):
+        return _RETENTION_DAYS_DEFAULT
+
+
+def _identifier(name: str) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
+
+
+def _identifier_of_path(path: str) -> str:
+    return "`" + path.replace("`", "``") + "`"
+
+
+def _partition_name(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
+    return "/".join(f"{column}={_NULL if values.get(column) is None else values[column]}" for column in columns)
+
+
+def _holds_partition(name: str) -> str:
+    tests = []
+    for part in name.split("/"):
+        column, _, value = part.partition("=")
+        literal = "NULL" if value == _NULL else string_literal(value)
+        tests.append(f"partitionValues[{string_literal(column)}] <=> {literal}")
+    return "(" + " AND ".join(tests) + ")"
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

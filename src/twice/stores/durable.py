@@ -1,0 +1,56 @@
+"""How does a file become durable, and a name appear whole or not at all?
+
+Local disks only. The order matters: content, then the folder that names it, then the name that
+readers look for. A failed fsync is never tried again, since the kernel may have dropped the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+
+from twice.faults import reach
+
+
+def sync_file(path: str) -> None:
+    """Force a file's content to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folders(paths: Iterable[str]) -> None:
+    """Force the names in these folders to disk."""
+    for path in sorted(set(paths)):
+        sync_file(path)
+
+
+def create_whole(path: str, content: bytes, point: str) -> None:
+    """Create a file under its final name, whole, if and only if the name is free.
+
+    Raises:
+        FileExistsError: Someone else has the name.
+    """
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".tmp-{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        reach(f"{point}.written")
+        os.link(temporary, path)
+        reach(f"{point}.linked")
+        sync_file(folder)
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,184 @@
+"""What is the simplest store that keeps every promise?
+
+The model for the others: tables are lists in this process, a publish is an assignment under a
+lock, and every ability is there. The core is tested on it without a JVM.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
+from twice.errors import Conflict, NotPublished
+from twice.faults import reach
+from twice.runs import Receipt
+from twice.sight import NO_TABLE, Sight
+from twice.slices import Slice, missing_column
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One state of a table: the rows of each slot, and all receipts."""
+
+    number: int
+    rows: tuple[tuple[str, Row], ...] = ()
+    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    ended: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    table_id: str = ""
+    outside: str = ""
+    data_version: int = NO_TABLE
+    columns: tuple[str, ...] = ()
+
+
+class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
+    """Tables as lists in this process."""
+
+    kind: ClassVar[str] = "memory"
+    lacks: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self) -> None:
+        self._tables: dict[str, list[Version]] = {}
+        self._lock = threading.Lock()
+
+    def look(self, name: str) -> Sight:
+        """Return the newest version's receipts."""
+        version = self._newest(name)
+        if version.number == NO_TABLE:
+            return Sight()
+        return Sight(
+            version=version.number,
+            head=version.number,
+            owner=version.owner,
+            receipts=version.receipts,
+            ended=version.ended,
+            outside=version.outside,
+            filled=bool(version.rows) and not version.receipts,
+            data_version=version.data_version,
+        )
+
+    def _newest(self, name: str) -> Version:
+        versions = self._tables.get(name)
+        return versions[-1] if versions else Version(NO_TABLE)
+
+    def stage_table(self, work: Work, rows: Rows) -> Staged:
+        """Hold the rows that will be the whole table."""
+        kept = [dict(row) for row in rows]
+        return Staged(len(kept), handle=("table", kept))
+
+    def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
+        """Hold the rows that will replace the slice."""
+        kept = self._same_columns(work, rows)
+        outside = sum(not bounds.holds(row) for row in kept)
+        return Staged(len(kept), outside, handle=("slice", kept, bounds))
+
+    def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
+        """Hold the rows, and name their partitions."""
+        kept = self._same_columns(work, rows)
+        filled = sorted({partition_of(row, columns) for row in kept})
+        return Staged(len(kept), partitions=tuple(filled), handle=("partitions", kept))
+
+    def _same_columns(self, work: Work, rows: Rows) -> list[dict[str, Any]]:
+        kept = [dict(row) for row in rows]
+        columns = set(self._newest(work.name).columns)
+        odd = {name for row in kept for name in columns ^ set(row)} if columns else set()
+        if odd:
+            raise NotPublished(f"The rows and the table {work.name} differ in the columns {', '.join(sorted(odd))}.")
+        return kept
+
+    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
+        """Assign the next version, if the slot's fence (and the head) are as the plan saw them."""
+        with self._lock:
+            now = self._newest(work.name)
+            self._compare(work, now, receipt.owner)
+            reach("memory.publish")
+            self._append(work.name, self._next(work, now, staged, receipt))
+
+    def _compare(self, work: Work, now: Version, owner: str) -> None:
+        fence = now.receipts[work.slot].generation if work.slot in now.receipts else 0
+        if fence != work.seen:
+            raise Conflict("the slot's fence moved")
+        if now.owner not in ("", owner):
+            raise Conflict("another ledger took the table")
+        if work.compares_head and now.number != work.base.version:
+            raise Conflict("the head moved")
+
+    def _next(self, work: Work, now: Version, staged: Staged, receipt: Receipt) -> Version:
+        number = now.number + 1
+        table_id = now.table_id or uuid.uuid4().hex
+        receipts = {**now.receipts, work.slot: replace(receipt, first_version=number)}
+        ended = {slot: why for slot, why in now.ended.items() if slot != work.slot}
+        rows, data_version = now.rows, now.data_version
+        if staged.handle is not None:
+            rows, data_version = self._changed(work, now, staged), number
+            if staged.handle[0] == "table":
+                why = f"the whole table was replaced in version {number}"
+                ended = {slot: why for slot in receipts if slot != work.slot}
+        columns = now.columns or tuple(sorted(rows[0][1]) if rows else ())
+        return Version(number, rows, receipts, ended, receipt.owner, table_id, now.outside, data_version, columns)
+
+    def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
+        new = tuple((work.slot, row) for row in staged.handle[1])
+        match staged.handle:
+            case ("table", _):
+                return new
+            case ("slice", _, bounds):
+                return tuple(kept for kept in now.rows if not bounds.holds(kept[1])) + new
+            case _:
+                return tuple(kept for kept in now.rows if kept[0] != work.slot) + new
+
+    def _append(self, name: str, version: Version) -> None:
+        self._tables[name] = [*self._tables.get(name, []), version]
+
+    def discard(self, work: Work, staged: Staged) -> None:
+        """Staged rows live in the attempt alone."""
+
+    def take_over(self, name: str, base: Sight, owner: str) -> None:
+        """Write the new owner, if the table is as it was seen."""
+        with self._lock:
+            now = self._newest(name)
+            if now.number != base.version:
+                raise Conflict("the table moved")
+            self._append(name, replace(now, number=now.number + 1, owner=owner))
+
+    def read(self, name: str, version: int | None = None) -> Rows:
+        """Return the rows as plain dicts."""
+        chosen = self._newest(name) if version is None else self._tables[name][version]
+        return [dict(row) for _, row in chosen.rows]
+
+    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+        """Nothing is left over: what was not published is gone with its attempt."""
+        return Swept()
+
+    def meddle(self, name: str, rows: Sequence[Row], *, restored_to: int | None = None) -> None:
+        """Change the table as a stranger would: a foreign write, or a restore of an old version."""
+        with self._lock:
+            now = self._newest(name)
+            number = now.number + 1
+            if restored_to is None:
+                why = f"the table was changed from outside in version {number}"
+                ended = dict.fromkeys(now.receipts, why)
+                kept: tuple[tuple[str, Row], ...] = tuple(("", row) for row in rows)
+            else:
+                why = f"the table was restored to version {restored_to} in version {number}"
+                gone = {slot for slot, found in now.receipts.items() if (found.first_version or 0) > restored_to}
+                ended = {**now.ended, **dict.fromkeys(gone, why)}
+                kept = self._tables[name][restored_to].rows
+            self._append(
+                name,
+                replace(now, number=number, rows=kept, ended=ended, outside=f"version {number}", data_version=number),
+            )
+
+
+def partition_of(row: Row, columns: Sequence[str]) -> str:
+    """Name a row's partition, the way a folder would."""
+    for column in columns:
+        if column not in row:
+            raise missing_column(column, row)
+    return "/".join(f"{column}={row[column]}" for column in columns)

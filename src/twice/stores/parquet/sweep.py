@@ -1,0 +1,99 @@
+"""What may be removed from a Parquet table, and when?
+
+Staging of dead attempts is swept in two steps. First a version is published that names them: from
+then on their own publish is refused, should one of them wake up. Only then are their files
+removed. Files that only old versions name are removed when these are past their keeping.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from twice.abilities import Swept
+from twice.errors import Conflict
+from twice.faults import reach
+from twice.sight import NO_TABLE
+from twice.stores.parquet import manifest as log
+from twice.stores.parquet.manifest import Manifest
+import itertools
+
+_DAY_SECONDS = 86_400.0
+
+
+def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    """Remove what no kept version and no live attempt uses."""
+    while True:
+        current = log.newest(table)
+        if current.version == NO_TABLE:
+            return _sweep_unborn(table, live, dry_run=dry_run)
+        expired = _expired(table, current, keep_days)
+        used = _attempts_used(table, current, expired)
+        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used | live))
+        if dry_run:
+            return _measure(table, dead)
+        if not set(dead) <= set(current.swept):
+            try:
+                named = tuple(sorted({*current.swept, *dead}))
+                log.append(table, replace(log.successor(current, "tidy"), swept=named))
+            except Conflict:
+                continue
+            reach("parquet.sweep.named")
+        for version in expired:
+            log.bury(table, version)
+        found = _measure(table, dead)
+        for attempt in dead:
+            shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)
+        _remove_temporary(table)
+        return found
+
+
+def _sweep_unborn(table: str, live: frozenset[str], *, dry_run: bool) -> Swept:
+    """A table that was never published has no log to name attempts in: leave what may be alive."""
+    dead = tuple(a for a in _attempts_staged(table) if a not in live)
+    note = ("the table was never published, so staging was left for its next run",) if dead and not dry_run else ()
+    return Swept(attempts=dead if dry_run else (), notes=note)
+
+
+def _attempts_staged(table: str) -> Iterator[str]:
+    try:
+        yield from sorted(os.listdir(os.path.join(table, "data")))
+    except FileNotFoundError:
+        return
+
+
+def _attempts_used(table: str, current: Manifest, expired: list[int]) -> set[str]:
+    """The attempts whose files some kept version names."""
+    kept = [v for v in log.versions(table) if v not in expired and os.path.getsize(log.manifest_path(table, v))]
+    manifests = [current, *(log.load(table, v) for v in kept if v != current.version)]
+    return {file.path.split(os.sep)[1] for manifest in manifests for file in manifest.files}
+
+
+def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
+    """Versions that were replaced longer ago than they are kept; the newest is never one."""
+    limit = time.time() - keep_days * _DAY_SECONDS
+    found = log.versions(table)
+    replaced_at = {old: os.path.getmtime(log.manifest_path(table, new)) for old, new in itertools.pairwise(found)}
+    sizes = {version: os.path.getsize(log.manifest_path(table, version)) for version in replaced_at}
+    return [v for v, moment in replaced_at.items() if v != current.version and sizes[v] and moment < limit]
+
+
+def _measure(table: str, attempts: tuple[str, ...]) -> Swept:
+    sizes = [
+        os.path.getsize(os.path.join(place, name))
+        for attempt in attempts
+        for place, _, names in os.walk(os.path.join(table, "data", attempt))
+        for name in names
+    ]
+    return Swept(len(sizes), sum(sizes), attempts)
+
+
+def _remove_temporary(table: str) -> None:
+    """Remove manifests that were written and never linked, once they are surely nobody's."""
+    folder = log.log_folder(table)
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".tmp-") and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
+            os.unlink(entry.path)

@@ -1,0 +1,55 @@
+"""Which stores are there, and how is one found by its kind?
+
+Built-in stores are loaded when they are named, so that one store never pays for another's
+packages. Third parties add a kind through the entry point group `twice.stores`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from twice.abilities import Store
+from twice.errors import Misuse, suggestion
+
+BUILT_IN = {
+    "memory": "twice.stores.memory:MemoryStore",
+    "parquet": "twice.stores.parquet:ParquetStore",
+    "delta": "twice.stores.delta:DeltaStore",
+}
+GROUP = "twice.stores"
+
+
+def store_class(kind: str) -> type[Store]:
+    """Return the class of a kind of store.
+
+    Raises:
+        Misuse: No such kind is installed.
+    """
+    path = BUILT_IN.get(kind) or _third_party().get(kind)
+    if path is None:
+        raise Misuse(f"There is no store {kind!r}.", fix=suggestion(kind, [*BUILT_IN, *_third_party()]))
+    module, _, name = path.partition(":")
+    found: type[Store] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def kinds() -> list[str]:
+    """Return all kinds that are installed."""
+    return [*BUILT_IN, *sorted(set(_third_party()) - set(BUILT_IN))]
+
+
+def _third_party() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
+
+
+def make_store(kind: str, root: str, engine: Any, locations: Any) -> Store:
+    """Open a store of a kind under a root."""
+    made = store_class(kind)
+    if kind == "memory":
+        return made()
+    if kind == "delta":
+        return made(root, engine, locations)  # type: ignore[call-arg]
+    return made(root, engine)  # type: ignore[call-arg]
