@@ -47,6 +47,12 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         self._tables: dict[str, list[Version]] = {}
         self._lock = threading.Lock()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
+        """Return a store of its own with the same tables, for a world that may be killed."""
+        copied = MemoryStore()
+        copied._tables = {name: list(versions) for name, versions in self._tables.items()}
+        return copied
+
     def look(self, name: str) -> Sight:
         """Return the newest version's receipts."""
         version = self._newest(name)

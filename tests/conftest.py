@@ -1,0 +1,76 @@
+"""Fixtures only: one Spark session for all tests that can share it, and worlds on every store."""
+
+import itertools
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from worlds import STORES, World
+
+
+def pytest_addoption(parser):
+    parser.addoption("--stores", default=",".join(STORES), help="which stores to try: memory,parquet,delta")
+    parser.addoption("--every-kill", action="store_true", help="kill at every point with SIGKILL, not at a sample")
+
+
+def pytest_generate_tests(metafunc):
+    if "kind" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--stores").split(",")
+        only = metafunc.definition.get_closest_marker("stores")
+        wanted = [kind for kind in (only.args if only else STORES) if kind in chosen]
+        metafunc.parametrize(
+            "kind", [pytest.param(kind, marks=[] if kind == "memory" else [pytest.mark.spark]) for kind in wanted]
+        )
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from twice import settings
+    from twice.engine import Engine
+
+    root = tmp_path_factory.mktemp("spark")
+    (root / "twice.toml").write_text(
+        "[spark]\nmaster = 'local[2]'\n[spark.conf]\n"
+        f"'spark.sql.warehouse.dir' = '{root}/warehouse'\n"
+        "'spark.sql.sources.parallelPartitionDiscovery.parallelism' = 2\n"
+    )
+    engine = Engine(settings.load(root), {"delta"})
+    yield engine.spark
+    engine.stop()
+
+
+@pytest.fixture
+def session(kind, request):
+    return None if kind == "memory" else request.getfixturevalue("spark")
+
+
+@pytest.fixture
+def world(kind, session, tmp_path):
+    return World(tmp_path / "world", kind, session)
+
+
+@pytest.fixture
+def make_world(kind, session, tmp_path):
+    """Return a maker of fresh worlds on one store."""
+    count = 0
+
+    def make(**settings):
+        nonlocal count
+        count += 1
+        return World(tmp_path / f"world{count}", kind, session, **settings)
+
+    return make
+
+
+@pytest.fixture
+def copies_of(tmp_path):
+    """Return a maker of copies of one prepared world."""
+
+    def copies(template):
+        numbers = itertools.count()
+        return lambda: template.copied(tmp_path / f"copy{next(numbers)}")
+
+    return copies

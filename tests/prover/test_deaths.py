@@ -1,0 +1,115 @@
+"""Scenario 81: death at every point, on every store, in every shape of the pattern."""
+
+import pytest
+import twice
+from twice.execute import take_over
+from twice.faults import Died, armed, dying_at
+from twice.prover import Counterexample, check, deaths_at_every_point
+
+DAY, NEXT = "2024-09-20", "2024-09-21"
+SHAPES = {
+    "slice": twice.data_overwrite(slice="day"),
+    "partitions": twice.data_overwrite(partitions=["day"]),
+    "keep": twice.data_overwrite(slice="day", empty="keep"),
+    "table": twice.data_overwrite(),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_81_death_in_a_first_run(make_world, copies_of, shape):
+    world = make_world(pattern=SHAPES[shape], script=lambda w: w.run(DAY))
+    world.put(DAY, ["a", "b"])
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 18
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of, shape):
+    world = make_world(pattern=SHAPES[shape], script=lambda w: w.run(NEXT))
+    for day in (DAY, NEXT):
+        world.put(day, [f"{day}-a", f"{day}-b"])
+        world.run(day)
+    world.put(NEXT, [] if shape == "keep" else ["corrected"])
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 18
+
+
+def test_81_death_in_a_backfill(make_world, copies_of):
+    def script(world):
+        twice.backfill(world.pipeline, DAY, "2024-09-23", project=world.project)
+
+    world = make_world(script=script)
+    for day in (DAY, NEXT, "2024-09-22"):
+        world.put(day, [day])
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 18
+
+
+def test_81_death_while_a_target_is_taken_over(make_world, copies_of):
+    def script(world):
+        sight = take_over(world.store, world.project.ledger, world.target)
+        world.project.ledger.rebuild([(receipt, sight.version) for receipt in sight.receipts.values()])
+        world.run(DAY)
+
+    world = make_world(script=script)
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    world.lose_ledger()
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 2
+
+
+@pytest.mark.stores("parquet")
+def test_81_death_while_leftovers_are_swept(make_world, copies_of):
+    def script(world):
+        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        world.run(DAY)
+
+    world = make_world(script=script)
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    with armed(dying_at("publish.before")), pytest.raises(Died):
+        world.run(DAY, force=True)
+    assert world.litter()
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 4
+
+
+@pytest.mark.stores("memory")
+def test_the_harness_catches_a_store_that_publishes_without_its_receipt(make_world, monkeypatch):
+    from twice.stores.memory import MemoryStore
+
+    def forgetful(self, work, now, staged, receipt):
+        made = original(self, work, now, staged, receipt)
+        from dataclasses import replace
+
+        kept = {slot: found for slot, found in made.receipts.items() if slot != work.slot}
+        return replace(made, receipts=kept, rows=now.rows + made.rows)
+
+    original = MemoryStore._next
+    monkeypatch.setattr(MemoryStore, "_next", forgetful)
+
+    def fresh():
+        world = make_world(script=lambda w: w.run(DAY))
+        world.put(DAY, ["a"])
+        return world
+
+    with pytest.raises((Counterexample, twice.TwiceError)):
+        check(deaths_at_every_point(fresh))
+
+
+@pytest.mark.stores("memory")
+def test_the_harness_catches_an_executor_that_confirms_before_it_publishes(make_world, monkeypatch):
+    from twice.execute import _Attempt
+
+    original = _Attempt._receipt
+
+    def confirms_first(self, plan, staged):
+        receipt = original(self, plan, staged)
+        self.ledger.confirm(self.name, receipt, 0)
+        return receipt
+
+    monkeypatch.setattr(_Attempt, "_receipt", confirms_first)
+
+    def fresh():
+        world = make_world(script=lambda w: w.run(DAY))
+        world.put(DAY, ["a"])
+        return world
+
+    with pytest.raises(Counterexample, match="rerun failed"):
+        check(deaths_at_every_point(fresh))

@@ -1,0 +1,221 @@
+"""A small project on any store, with hands to meddle with it."""
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import twice
+from twice import settings
+from twice.fingerprint import Place
+from twice.pipelines import Pipeline, pipeline
+from twice.project import Project
+from twice.prover import Snapshot
+from twice.sources.files import Files, FileSet
+from twice.stores.memory import MemoryStore
+from twice.stores.parquet import manifest
+
+STORES = ("memory", "parquet", "delta")
+SCHEMA = "id string, day date"
+NAME = "lake/out"
+
+
+@dataclass(frozen=True)
+class PlainFiles:
+    """Files of JSON lines, read without Spark, for the memory store."""
+
+    files: Files
+
+    def resolve(self, place: Place):
+        return PlainSet(self.files.resolve(place))
+
+
+@dataclass(frozen=True)
+class PlainSet:
+    chosen: FileSet
+
+    @property
+    def facts(self):
+        return self.chosen.facts
+
+    @property
+    def summary(self):
+        return self.chosen.summary
+
+    def moved(self):
+        return self.chosen.moved()
+
+    def read(self, engine):
+        rows = []
+        for mark in self.chosen.marks:
+            for line in (Path(self.chosen.root) / mark.path).read_text().splitlines():
+                row = json.loads(line)
+                rows.append({**row, "day": date.fromisoformat(row["day"])})
+        return rows
+
+
+def same(rows):
+    return rows
+
+
+@dataclass
+class World:
+    """Inputs by day, a pipeline, a store and a ledger, in one folder."""
+
+    folder: Path
+    kind: str
+    spark: Any = None
+    pattern: Any = field(default_factory=lambda: twice.data_overwrite(slice="day"))
+    transform: Callable[..., Any] = same
+    every: str = "1 day"
+    start: str = "2024-09-01"
+    name: str = "out"
+    target: str = NAME
+    lease_seconds: float = 0.0
+    memory: MemoryStore = field(default_factory=MemoryStore)
+    script: Callable[["World"], None] | None = None
+    ledger_name: str = "ledger.db"
+
+    def copied(self, folder: Path) -> "World":
+        """Return the same world in another folder, to be killed in this one's stead."""
+        shutil.copytree(self.folder, folder)
+        return replace(self, folder=folder, memory=copy.deepcopy(self.memory))
+
+    def __post_init__(self):
+        (self.folder / "landing").mkdir(parents=True, exist_ok=True)
+        self.reopen()
+
+    def reopen(self):
+        overrides = {
+            "leases.seconds": self.lease_seconds,
+            "ledger.url": f"sqlite:///.twice/{self.ledger_name}",
+        }
+        self.project = Project(settings.load(self.folder, overrides), self.spark)
+        if self.kind == "memory":
+            self.project._stores["memory"] = self.memory
+
+    @property
+    def pipeline(self) -> Pipeline:
+        source = Files("landing/{execution_date}.jsonl", schema=SCHEMA)
+        return pipeline(
+            name=self.name,
+            every=self.every,
+            start=self.start,
+            source=PlainFiles(source) if self.kind == "memory" else source,
+            target=f"{self.kind}:{self.target}",
+            pattern=self.pattern,
+        )(self.transform)
+
+    @property
+    def store(self):
+        return self.project.store(self.kind)
+
+    def put(self, day: str, ids: list[str], as_day: str | None = None):
+        lines = [json.dumps({"id": one, "day": as_day or day}) for one in ids]
+        (self.folder / f"landing/{day}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def run(self, day: str, **asked):
+        return twice.run(self.pipeline, at=day, project=self.project, **asked)
+
+    def slot(self, day: str) -> str:
+        return self.pipeline.slot(day).text
+
+    def sight(self):
+        return self.store.look(self.target)
+
+    def rows(self) -> list[tuple[str, str]]:
+        try:
+            found = self.store.read(self.target)
+        except twice.NotPublished:
+            return []
+        listed = found if isinstance(found, list) else [row.asDict() for row in found.collect()]
+        return sorted((row["id"], row["day"].isoformat()) for row in listed)
+
+    def by_day(self) -> dict[str, list[str]]:
+        days: dict[str, list[str]] = {}
+        for one, day in self.rows():
+            days.setdefault(day, []).append(one)
+        return days
+
+    # ---------------------------------------------------------------- for the prover
+
+    def act(self):
+        assert self.script
+        self.reopen()
+        self.script(self)
+
+    def snapshot(self) -> Snapshot:
+        receipts = self.sight().receipts
+        believed = {
+            receipt.slot: (receipt.generation, receipt.fingerprint) for receipt, _ in self.project.ledger.published()
+        }
+        return Snapshot(
+            tuple(map(str, self.rows())),
+            {slot: (receipt.generation, receipt.fingerprint) for slot, receipt in receipts.items()},
+            believed,
+        )
+
+    def tidy(self):
+        self.store.tidy(self.target, frozenset(), keep_days=0, dry_run=False) if self.kind == "parquet" else None
+
+    def litter(self) -> int:
+        if self.kind != "parquet":
+            return 0
+        named = {Path(path) for path in self.store.files(self.target)}
+        data = Path(self.store.table(self.target)) / "data"
+        return sum(file not in named for file in data.rglob("*.parquet"))
+
+    # ---------------------------------------------------------------- meddling from outside
+
+    def lose_ledger(self):
+        (self.folder / ".twice" / self.ledger_name).unlink()
+        self.reopen()
+
+    def table(self) -> Path:
+        return Path(self.store.table(self.target))
+
+    def overwrite_by_hand(self):
+        """Replace the whole table as somebody would who does not know Twice."""
+        if self.kind == "memory":
+            self.memory.meddle(self.target, [{"id": "foreign", "day": date(2024, 9, 20)}])
+            return
+        frame = self.spark.createDataFrame([("foreign", date(2024, 9, 20))], SCHEMA)
+        frame.write.format(self.kind).mode("overwrite").save(str(self.table()))
+
+    def delete_by_hand(self, day: str):
+        """Take a slot's rows away behind the ledger's back."""
+        if self.kind == "memory":
+            kept = [row for row in self.memory.read(self.target) if row["day"].isoformat() != day]
+            self.memory.meddle(self.target, kept)
+        elif self.kind == "delta":
+            self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE day = DATE '{day}'")
+        else:
+            for path in self._files_of(day):
+                path.unlink()
+
+    def _files_of(self, day: str) -> list[Path]:
+        files = manifest.newest(str(self.table())).files
+        return [self.table() / file.path for file in files if file.slot == self.slot(day)]
+
+    def drop(self):
+        if self.kind == "memory":
+            self.memory._tables.pop(self.target, None)
+        else:
+            shutil.rmtree(self.table())
+
+    def data_files(self, day: str) -> dict[str, bytes]:
+        """Return the bytes of the files that hold a day, for comparing to the byte."""
+        if self.kind == "memory":
+            return {
+                "rows": repr([row for row in self.memory.read(self.target) if row["day"].isoformat() == day]).encode()
+            }
+        if self.kind == "delta":
+            frame = self.spark.read.format("delta").load(str(self.table())).where(f"day = DATE '{day}'")
+            paths = [Path(path.removeprefix("file://")) for path in frame.inputFiles()]
+        else:
+            paths = self._files_of(day)
+        return {str(path): path.read_bytes() for path in paths}
