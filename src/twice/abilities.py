@@ -87,6 +87,10 @@ class Store(Protocol):
         """
 
     @abstractmethod
+    def settle(self, name: str) -> None:
+        """Make sure that what was last seen of the target outlives a power cut, where the store can."""
+
+    @abstractmethod
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove what this attempt staged. Called only when the publish surely did not land."""
 

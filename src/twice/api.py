@@ -96,7 +96,7 @@ def plan(
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     slot = chosen.slot(at, key, now=datetime.now(UTC))
     job = home.job(chosen, slot)
-    return consider(job, home.store(slot.target.store), home.ledger, Asked(force, accept))[0]
+    return consider(job, home.store(slot.target.store), home.ledger, Asked(force, accept)).plan
 
 
 def backfill(
@@ -118,7 +118,7 @@ def backfill(
 
     home = opened(project, spark)
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    return fill(home, chosen, start, end, Asked(force), on_slot)
+    return fill(home, chosen, start, end, Asked(force, resuming=True), on_slot)
 
 
 def read(

@@ -17,10 +17,15 @@ from twice.sight import Sight
 
 @dataclass(frozen=True)
 class Asked:
-    """What the caller asked for, beyond the slot itself."""
+    """What the caller asked for, beyond the slot itself.
+
+    `resuming` marks a walk over many slots: a published one that a newer slot has replaced since
+    is passed over instead of being refused.
+    """
 
     force: bool = False
     accept: bool = False
+    resuming: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,18 @@ def decide(question: Question, sight: Sight) -> Plan:
     _check_owner(question, sight)
     _check_ledger_ahead(question, sight)
     _check_neighbours(question.slot, sight)
+    superseded = question.pattern.superseded(question.slot, sight) if question.asked.resuming else ""
+    if superseded and not question.asked.force:
+        return _plan(question, sight, "skip", f"the newer slot {superseded} has taken its place")
     _check_proof(question, sight)
     before = sight.receipt(question.slot.text)
     if before and not question.asked.force and _is_current(question, before):
-        return _plan(question, sight, "skip", "published, and the inputs are the same")
+        why = (
+            "its rows were accepted as they are"
+            if question.slot.text in sight.ended
+            else "published, and the inputs are the same"
+        )
+        return _plan(question, sight, "skip", why)
     refusal = "" if question.asked.force else question.pattern.refusal(question.slot, sight)
     if refusal:
         raise Fenced(refusal, fix="Use --force to do it all the same.")
@@ -62,17 +75,20 @@ def decide(question: Question, sight: Sight) -> Plan:
 
 
 def _check_owner(question: Question, sight: Sight) -> None:
-    if sight.owner in ("", question.ledger_id):
+    if sight.owner == question.ledger_id or not (sight.owner or sight.receipts):
         if sight.filled and not sight.owner and not question.asked.force:
             raise Stranger(
                 f"The table {question.slot.target.text} already holds rows that Twice did not write.",
                 "Publishing to it could replace them.",
-                f"Take it over with: twice adopt {question.slot.target.text}",
+                f"Take it over with: twice adopt {question.slot.target.text}"
+                if sight.exists
+                else "Write to another target, or use --force to leave those files beside the table.",
             )
         return
     lost = question.known is None
     raise Stranger(
-        f"The target {question.slot.target.text} belongs to another ledger ({sight.owner[:8]}; this one is {question.ledger_id[:8]}).",
+        f"The target {question.slot.target.text} belongs to another ledger"
+        f" ({sight.owner[:8] or 'forgotten with its log'}; this one is {question.ledger_id[:8]}).",
         "If this project's ledger was lost, the receipts can be read back from the target."
         if lost
         else "Another project has taken the target over.",
@@ -94,6 +110,12 @@ def _check_ledger_ahead(question: Question, sight: Sight) -> None:
 def _check_neighbours(slot: Slot, sight: Sight) -> None:
     for text in sight.receipts:
         other = Slot.parse(text)
+        if other.target != slot.target:
+            raise Misuse(
+                f"The table of {slot.target.text} was published to as {other.target.text}.",
+                "Under two names a slot would be published twice.",
+                f"Go on using {other.target.text}.",
+            )
         if other.pipeline != slot.pipeline:
             raise Misuse(
                 f"The target {slot.target.text} is written by the pipeline {other.pipeline!r}; {slot.pipeline!r} cannot write it too.",

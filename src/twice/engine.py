@@ -65,10 +65,10 @@ class Engine:
     @property
     def zone_fact(self) -> dict[str, str]:
         """What a session in another zone than UTC adds to the fingerprint."""
-        if not self._brought or self._spark is None:
-            return {}
-        zone = self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
-        return {} if zone in ("UTC", "Etc/UTC", "GMT", "Z") else {"session_zone": zone}
+        zone = self.settings.spark_conf.get("spark.sql.session.timeZone")
+        if self._brought and self._spark is not None:
+            zone = self._spark.conf.get("spark.sql.session.timeZone")
+        return {} if zone in (None, "UTC", "Etc/UTC", "GMT", "Z") else {"session_zone": zone}
 
     def stop(self) -> None:
         """Stop a session that this engine started."""

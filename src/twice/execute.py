@@ -8,7 +8,7 @@ The only loop that applies a plan, and the three cases of recovery:
 
 Every arrow of the flow is a fault point:
 
-    resolve -> look -> decide -> lease -> intend -> stage -> look again -> publish -> read back -> tidy -> confirm
+    look -> resolve -> decide -> intend -> lease -> look -> stage -> look again -> publish -> read back -> confirm
 
 Nothing here cleans up after an unknown outcome, and nothing is retried without asking the store.
 """
@@ -17,14 +17,24 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from twice.abilities import Rows, Staged, Store, Work
 from twice.decide import Asked, Question, decide
-from twice.errors import Busy, Conflict, Fenced, InputsMoved, NotPublished, OutcomeUnknown, ProofGone, TwiceError
+from twice.errors import (
+    Busy,
+    Conflict,
+    Fenced,
+    InputsMoved,
+    Misuse,
+    NotPublished,
+    OutcomeUnknown,
+    ProofGone,
+    TwiceError,
+)
 from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs, fingerprint
@@ -82,12 +92,26 @@ class Outcome:
         }
 
 
-def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> tuple[Plan, Mapping[str, Inputs], str]:
-    """Resolve the inputs, look at the store and decide, changing nothing."""
+@dataclass(frozen=True)
+class Considered:
+    """A plan, with the inputs that it is about."""
+
+    plan: Plan
+    inputs: Mapping[str, Inputs]
+    fingerprint: str
+
+
+def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Considered:
+    """Look at the store, resolve the inputs and decide, changing nothing.
+
+    The store is looked at first: a twin that publishes in between is then found at the publish,
+    and is never overwritten with inputs that are older than its own.
+    """
+    sight = store.look(job.slot.target.name)
     inputs = job.resolve()
-    print_ = fingerprint(inputs, job.parameters) if job.declares_inputs else ""
     reach("inputs.resolved")
-    return _decide(job, store.look(job.slot.target.name), ledger, asked, print_), inputs, print_
+    found = fingerprint(inputs, job.parameters) if job.declares_inputs else ""
+    return Considered(_decide(job, sight, ledger, asked, found), inputs, found)
 
 
 def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, print_: str) -> Plan:
@@ -126,22 +150,35 @@ def execute(
         Busy: Another attempt works on the slot.
     """
     asked = asked or Asked()
-    plan, inputs, print_ = consider(job, store, ledger, asked)
+    try:
+        considered = consider(job, store, ledger, asked)
+    except (NotPublished, Fenced) as error:
+        _record_refusal(job, ledger, error)
+        raise
+    plan = considered.plan
     if approve:
         approve(plan)
     if asked.accept and job.slot.text in plan.base.ended:
         ledger.accept(job.slot.text, plan.base.outside, getpass.getuser())
     if plan.skips:
-        return _skip(plan, ledger, job)
-    attempt = _Attempt(job, store, ledger, asked, print_)
-    return attempt.work(plan, inputs)
+        return _skip(plan, store, ledger, job)
+    return _Attempt(job, store, ledger, asked, approve).work(considered)
 
 
-def _skip(plan: Plan, ledger: SqliteLedger, job: Job, reason: str = "") -> Outcome:
+def _record_refusal(job: Job, ledger: SqliteLedger, error: TwiceError) -> None:
+    """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
+    slot = job.slot
+    record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
+    with suppress(NotPublished):
+        ledger.end(ledger.intend(record).attempt, _state_after(error), str(error))
+
+
+def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str = "") -> Outcome:
     """Report a skip, and let the ledger catch up with the store if it lags."""
     receipt = plan.base.receipts[job.slot.text]
     known = ledger.known(job.slot.text)
     if known != receipt:
+        store.settle(job.slot.target.name)
         ledger.confirm("", receipt, plan.base.version)
     return Outcome(
         state="skipped",
@@ -159,30 +196,38 @@ def _skip(plan: Plan, ledger: SqliteLedger, job: Job, reason: str = "") -> Outco
 class _Attempt:
     """One start of work on a slot, from the lease to the confirmation."""
 
-    def __init__(self, job: Job, store: Store, ledger: SqliteLedger, asked: Asked, print_: str) -> None:
+    def __init__(
+        self, job: Job, store: Store, ledger: SqliteLedger, asked: Asked, approve: Callable[[Plan], None] | None
+    ) -> None:
         self.job = job
         self.store = store
         self.ledger = ledger
         self.asked = asked
-        self.fingerprint = print_
+        self.approve = approve
+        self.fingerprint = ""
         self.name = ""
 
-    def work(self, plan: Plan, inputs: Mapping[str, Inputs]) -> Outcome:
+    def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
-        record = self.ledger.intend(self._record(plan))
-        self.name = record.attempt
+        self.fingerprint = considered.fingerprint
+        self.name = self.ledger.intend(self._record(considered.plan)).attempt
         reach("intended")
         try:
             with ExitStack() as leases:
                 leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
                 self._wait_for_target()
-                return self._until_settled(inputs, leases)
+                return self._until_settled(considered, leases)
         except TwiceError as error:
-            self.ledger.end(self.name, _state_after(error), str(error))
+            self._end(_state_after(error), str(error))
             raise
         except Exception as error:
-            self.ledger.end(self.name, "failed", explain(error))
+            self._end("failed", explain(error))
             raise
+
+    def _end(self, state: str, reason: str) -> None:
+        """Record the end; a ledger that cannot must not hide how the run really ended."""
+        with suppress(NotPublished):
+            self.ledger.end(self.name, state, reason)
 
     def _record(self, plan: Plan) -> AttemptRecord:
         slot = self.job.slot
@@ -208,19 +253,18 @@ class _Attempt:
                 fix="Run again when it is done.",
             )
 
-    def _until_settled(self, inputs: Mapping[str, Inputs], leases: ExitStack) -> Outcome:
+    def _until_settled(self, considered: Considered, leases: ExitStack) -> Outcome:
         for lost in range(_LOST_COMPARES_AT_MOST):
             if lost == _LOST_COMPARES_BEFORE_LEASE:
                 leases.enter_context(self.ledger.lease(self.job.slot.target.text, self.name))
-            # The lease may have been waited for, or a compare lost: decide on what is there now.
-            plan = _decide(
-                self.job, self.store.look(self.job.slot.target.name), self.ledger, self.asked, self.fingerprint
-            )
+            considered = self._considered_now(considered)
+            plan = considered.plan
             if plan.skips:
-                outcome = _skip(plan, self.ledger, self.job, "another attempt published the same inputs meanwhile")
-                self.ledger.end(self.name, "skipped", outcome.reason)
+                why = "another attempt published the same inputs meanwhile"
+                outcome = _skip(plan, self.store, self.ledger, self.job, why)
+                self._end("skipped", outcome.reason)
                 return outcome
-            settled = self._try(plan, inputs)
+            settled = self._try(plan, considered.inputs)
             if settled:
                 return settled
         raise Fenced(
@@ -228,6 +272,19 @@ class _Attempt:
             "Nothing of this attempt is visible.",
             "Run again.",
         )
+
+    def _considered_now(self, before: Considered) -> Considered:
+        """Plan on what is there now: the lease may have been waited for, or a compare lost."""
+        sight = self.store.look(self.job.slot.target.name)
+        if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
+            plan = _decide(self.job, sight, self.ledger, self.asked, before.fingerprint)
+            return Considered(plan, before.inputs, before.fingerprint)
+        # Someone published the slot since: inputs that were resolved before that may be the older ones.
+        now = consider(self.job, self.store, self.ledger, self.asked)
+        self.fingerprint = now.fingerprint
+        if self.approve:
+            self.approve(now.plan)
+        return now
 
     def _try(self, plan: Plan, inputs: Mapping[str, Inputs]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
@@ -251,7 +308,7 @@ class _Attempt:
             reply = "landed"
         except Conflict:
             reply = "refused"
-        except NotPublished:
+        except (NotPublished, Busy, Misuse):
             self.store.discard(work, staged)
             raise
         except Exception as error:  # noqa: BLE001 - whatever broke, only the store knows whether it landed
@@ -319,35 +376,50 @@ class _Attempt:
         found = sight.receipt(work.slot)
         mine = found is not None and found.generation == receipt.generation and found.attempt == receipt.attempt
         if found and (mine or self._is_twin(found, receipt)):
-            if work.slot in sight.ended:
-                raise ProofGone(
-                    f"The slot {self.job.slot.label} was published in this run, and its rows are already gone.",
-                    f"{sight.ended[work.slot]}.",
-                    "Use --force to publish it again.",
-                )
-            if not mine:
-                self.store.discard(work, staged)
-            return self._finish(plan, sight, found, mine=mine)
-        if reply.startswith("lost"):
+            return self._landed(plan, work, staged, sight, found, mine=mine)
+        if reply == "landed" and found:
+            # It landed and was replaced before it could be read back: its files may still be in use.
+            return self._finish(
+                plan, sight, found, "published", f"{plan.reason}; generation {found.generation} has replaced it"
+            )
+        if reply != "refused":
             raise OutcomeUnknown(
                 f"The publish of {self.job.slot.label} got no answer: {reply}.",
                 "Its receipt is not in the store now, and may still arrive.",
                 "Run the slot again: it asks the store first.",
             )
         self.store.discard(work, staged)
+        self._check_refusal(work, sight)
+        return None
+
+    def _landed(self, plan: Plan, work: Work, staged: Staged, sight: Sight, found: Receipt, *, mine: bool) -> Outcome:
+        """The receipt is there, from this attempt or from a twin that did the same work."""
+        if work.slot in sight.ended:
+            raise ProofGone(
+                f"The slot {self.job.slot.label} was published in this run, and its rows are already gone.",
+                f"{sight.ended[work.slot]}.",
+                "Use --force to publish it again.",
+            )
+        if mine:
+            return self._finish(plan, sight, found, "published", plan.reason)
+        self.store.discard(work, staged)
+        return self._finish(plan, sight, found, "skipped", "another attempt published the same inputs at the same time")
+
+    def _check_refusal(self, work: Work, sight: Sight) -> None:
+        """The store refused the publish. Return to plan again, unless the slot itself has moved on."""
         if work.attempt in sight.swept:
             raise NotPublished(
                 f"The staged rows of {self.job.slot.label} were swept by a tidy while this run was paused.",
                 "Nothing of this attempt is visible.",
                 "Run again.",
             )
-        if sight.fence(work.slot) == work.seen:
-            return None
-        raise Fenced(
-            f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)}, from other inputs.",
-            "This attempt planned on what was there before, so the store refused it.",
-            "Run again to plan on what is there now.",
-        )
+        if sight.fence(work.slot) != work.seen:
+            raise Fenced(
+                f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
+                " from other inputs.",
+                "This attempt planned on what was there before, so the store refused it.",
+                "Run again to plan on what is there now.",
+            )
 
     def _read_back(self, reply: str) -> Sight:
         try:
@@ -371,10 +443,9 @@ class _Attempt:
         code_matters = self.asked.force or self.job.rerun_on_code
         return same and (found.code == receipt.code or not code_matters)
 
-    def _finish(self, plan: Plan, sight: Sight, found: Receipt, *, mine: bool) -> Outcome:
-        state = "published" if mine else "skipped"
-        reason = plan.reason if mine else "another attempt published the same inputs at the same time"
+    def _finish(self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str) -> Outcome:
         notes = plan.notes
+        self.store.settle(self.job.slot.target.name)
         try:
             self.ledger.confirm(self.name, found, sight.version, state, reason)
         except NotPublished as error:

@@ -120,6 +120,8 @@ def zone_named(name: str) -> ZoneInfo:
 class Schedule:
     """A pipeline's calendar: `every` ("1 day", "6 hours", a cron line), from `start`, in a zone.
 
+    `end`, exclusive, is for pipelines that are over.
+
     >>> daily = Schedule("1 day", "2024-09-20")
     >>> daily.at("2024-09-21").text
     '2024-09-21T00:00Z/2024-09-22T00:00Z'
@@ -128,6 +130,7 @@ class Schedule:
     every: str
     start: str
     zone: str = "UTC"
+    end: str | None = None
 
     def __post_init__(self) -> None:
         self._check_start()
@@ -143,6 +146,11 @@ class Schedule:
         return parse_moment(self.start, self.tz).astimezone(UTC)
 
     @cached_property
+    def last(self) -> datetime | None:
+        """The moment at which the calendar ends, exclusive, if it does."""
+        return parse_moment(self.end, self.tz).astimezone(UTC) if self.end else None
+
+    @cached_property
     def _step(self) -> tuple[int, str]:
         """Count and unit of "N unit"; a cron line is (0, its text)."""
         match = _EVERY.fullmatch(self.every.strip().lower())
@@ -156,19 +164,13 @@ class Schedule:
         count, unit = self._step
         local = self.first.astimezone(self.tz)
         if count == 0:
-            _cron(unit, local)
+            _cron(unit, local.replace(tzinfo=None))
             return
         if floor(local, unit) != local:
             raise Misuse(
                 f"start={self.start!r} is not the beginning of a {unit} in {self.zone}.",
                 fix=f"The {unit} around it begins at {floor(local, unit).isoformat()}.",
             )
-
-    @property
-    def is_sub_daily(self) -> bool:
-        """Tell whether more than one interval may fall on one day."""
-        count, unit = self._step
-        return count == 0 or unit in _SHORT_UNITS
 
     def at(self, moment: str | datetime) -> Interval:
         """Return the interval that starts at this moment.
@@ -183,6 +185,8 @@ class Schedule:
                 f"{utc_text(found)} lies before the calendar, which starts at {utc_text(self.first)}.",
                 fix="Move `start` of the pipeline back, or choose a later time.",
             )
+        if self.last and found >= self.last:
+            raise Misuse(f"{utc_text(found)} lies after the calendar, which ends at {utc_text(self.last)}, exclusive.")
         interval = self.around(found)
         if interval.start != found:
             raise Misuse(
@@ -215,14 +219,27 @@ class Schedule:
         return step(self.first.astimezone(self.tz), index * count, unit).astimezone(UTC)
 
     def _cron_around(self, line: str, moment: datetime) -> Interval:
-        local = moment.astimezone(self.tz)
-        # croniter's "previous" excludes the moment itself, and a moment on a tick is its own start.
-        start = _cron(line, local + timedelta(seconds=1)).get_prev(datetime)
-        end = _cron(line, start).get_next(datetime)
+        """Find the ticks around a moment. Ticks are wall-clock times of the zone.
+
+        A tick that the clock skips falls on the moment after the gap; an hour that the clock repeats
+        belongs to one interval. So ticks grow strictly, whatever the zone does.
+        """
+        backwards = _cron(line, moment.astimezone(self.tz).replace(tzinfo=None) + timedelta(hours=3))
+        start = self._utc(backwards.get_prev(datetime))
+        while start > moment:
+            start = self._utc(backwards.get_prev(datetime))
+        forwards = _cron(line, backwards.get_current(datetime))
+        end = self._utc(forwards.get_next(datetime))
+        while end <= moment:
+            start, end = max(start, end), self._utc(forwards.get_next(datetime))
         return Interval(start, end)
+
+    def _utc(self, wall: datetime) -> datetime:
+        return wall.replace(tzinfo=self.tz).astimezone(UTC)
 
     def from_to(self, start: datetime, end: datetime) -> Iterator[Interval]:
         """Yield the intervals that start in `[start, end)`, oldest first."""
+        end = min(end, self.last) if self.last else end
         if end <= self.first:
             return
         interval = self.around(max(start, self.first))
@@ -240,6 +257,7 @@ class Schedule:
 
     def newest_closed(self, now: datetime) -> Interval | None:
         """Return the newest interval that has ended by `now`."""
+        now = min(now, self.last) if self.last else now
         if now <= self.first:
             return None
         around = self.around(now)

@@ -100,6 +100,9 @@ class Pattern(Protocol):
     def independent(self) -> bool:
         """Tell whether slots may be published side by side and in any order."""
 
+    def superseded(self, slot: Slot, base: Sight) -> str:
+        """Name the newer slot that took the place of this published one, or nothing."""
+
     def refusal(self, slot: Slot, base: Sight) -> str:
         """Say why this slot cannot be published over what is there without --force, or nothing."""
 

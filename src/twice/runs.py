@@ -18,6 +18,7 @@ from twice.errors import Misuse
 from twice.intervals import Interval
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_ATTEMPT = re.compile(r"[0-9a-f]{8}-\d+-[0-9a-f]{8}")
 _SAFE_IN_SLOT = "/._-"
 _MISREAD = frozenset('\\`"*?{}[]') | {chr(code) for code in range(32)}
 _PART_BYTES = 200
@@ -193,6 +194,11 @@ class Run:
 def new_attempt(ledger_id: str, counter: int) -> str:
     """Name one start of work on a slot. It names staging; it never decides what is visible."""
     return f"{ledger_id[:8]}-{counter}-{secrets.token_hex(4)}"
+
+
+def is_attempt(name: str) -> bool:
+    """Tell whether a folder was named by `new_attempt`, and is therefore ours to remove."""
+    return bool(_ATTEMPT.fullmatch(name))
 
 
 def digest(text: str) -> str:

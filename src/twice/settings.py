@@ -135,6 +135,10 @@ def _flatten(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], dict
 
 
 def _conf_text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise Misuse(
+            f"[spark.conf] in {FILE} holds a name without quotes.", fix='Write "spark.driver.memory" = "2g", in quotes.'
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -24,6 +24,7 @@ class Sight:
     Attributes:
         version: What the store calls the state of the table; `NO_TABLE` where there is none.
         head: Counter that every publish moves.
+        table_id: The table's own id, so that a table dropped and made again is noticed downstream.
         owner: Id of the ledger that the target belongs to, or empty.
         receipts: The fence of each slot: the receipt of its highest generation ever published.
         ended: Slots whose receipt is no longer a proof, with the reason.
@@ -35,6 +36,7 @@ class Sight:
 
     version: int = NO_TABLE
     head: int = 0
+    table_id: str = ""
     owner: str = ""
     receipts: Mapping[str, Receipt] = field(default_factory=lambda: _EMPTY)
     ended: Mapping[str, str] = field(default_factory=lambda: _EMPTY)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, Protocol
 
 from twice.errors import Misuse
-from twice.intervals import Interval, zone_named
+from twice.intervals import Interval, utc_text, zone_named
 from twice.runs import Slot
 
 Types = Mapping[str, str]
@@ -63,7 +63,7 @@ class ColumnSlice:
         if kind == "string":
             return string_literal(self.label)
         if kind in ("int", "bigint", "smallint", "tinyint"):
-            return str(int(self.label.replace("-", "")))
+            return str(self.number)
         raise Misuse(
             f"The slice column {self.column!r} has the type {kind}, which cannot stand for a slot.",
             fix="Use a date, timestamp, string or whole-number column, or a predicate (where=...).",
@@ -76,24 +76,40 @@ class ColumnSlice:
 
     @property
     def day(self) -> date:
-        """The slot's first day, in the pipeline's zone."""
-        interval = self._interval()
-        if interval.length < timedelta(hours=23):
+        """The slot's first day, in the pipeline's zone; no other slot may start on it."""
+        found = self._own_day()
+        if found is None:
             raise Misuse(
-                f"The slice column {self.column!r} is a date, and several slots of {self.slot.pipeline!r} share a day.",
+                f"The slice column {self.column!r} holds days, and several slots of {self.slot.pipeline!r} may start on one.",
                 fix="Slice by a timestamp column, or run the pipeline every day.",
             )
-        return interval.start.astimezone(zone_named(self.zone)).date()
+        return found
+
+    def _own_day(self) -> date | None:
+        """The day on which this slot starts, if the next one starts on a later day."""
+        zone = zone_named(self.zone)
+        start, end = (moment.astimezone(zone).date() for moment in (self._interval().start, self._interval().end))
+        return start if start < end else None
 
     @property
     def label(self) -> str:
-        """The slot as a string column holds it: its day, its hour, or its key."""
-        interval = self.slot.interval
-        if interval is None:
+        """The slot as a string column holds it: its day, its first moment in UTC, or its key."""
+        if self.slot.interval is None:
             return str(self.slot.part)
-        if interval.length < timedelta(hours=23):
-            return f"{interval.start.astimezone(zone_named(self.zone)):%Y-%m-%dT%H:%M}"
-        return self.day.isoformat()
+        day = self._own_day()
+        return day.isoformat() if day else utc_text(self.slot.interval.start)
+
+    @property
+    def number(self) -> int:
+        """The slot as a whole-number column holds it: 20241007, or a key that is a number."""
+        if self.slot.interval:
+            return int(f"{self.day:%Y%m%d}")
+        key = str(self.slot.part)
+        if not key.lstrip("-").isdigit() or str(int(key)) != key:
+            raise Misuse(
+                f"The key {key!r} is not written as a whole number, which the slice column {self.column!r} holds."
+            )
+        return int(key)
 
     def holds(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a plain row lies in the slice."""
@@ -106,7 +122,7 @@ class ColumnSlice:
         if isinstance(value, date):
             return value == self.day
         if isinstance(value, int):
-            return value == int(self.label.replace("-", ""))
+            return value == self.number
         return bool(value == self.label)
 
     @property

@@ -1,6 +1,7 @@
 """Scenario 81: death at every point, on every store, in every shape of the pattern."""
 
 import pytest
+
 import twice
 from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
@@ -45,7 +46,9 @@ def test_81_death_in_a_backfill(make_world, copies_of):
 def test_81_death_while_a_target_is_taken_over(make_world, copies_of):
     def script(world):
         sight = take_over(world.store, world.project.ledger, world.target)
-        world.project.ledger.rebuild([(receipt, sight.version) for receipt in sight.receipts.values()])
+        world.project.ledger.rebuild(
+            [f"{world.kind}:{world.target}"], [(receipt, sight.version) for receipt in sight.receipts.values()]
+        )
         world.run(DAY)
 
     world = make_world(script=script)

@@ -1,9 +1,10 @@
 """Scenarios 13 to 20: data overwrite, on every store."""
 
 import pytest
+
 import twice
 
-O = {
+DAYS = {
     "2024-09-20": ["iphone-11", "iphone-12"],
     "2024-09-21": ["galaxy-a32", "galaxy-a33", "iphone-13", "redmi-note-10"],
     "2024-09-22": ["galaxy-", "iphone-"],
@@ -14,22 +15,22 @@ FIX_22 = ["galaxy-m54", "iphone-14"]
 
 @pytest.fixture
 def loaded(world):
-    for day, ids in O.items():
+    for day, ids in DAYS.items():
         world.put(day, ids)
         assert world.run(day).state == "published"
     return world
 
 
 def test_13_first_pass(loaded):
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
 
 
 def test_14_targeted_fix_replaces_its_day_and_leaves_the_others_to_the_byte(loaded):
-    others = {day: loaded.data_files(day) for day in O if day != "2024-09-22"}
+    others = {day: loaded.data_files(day) for day in DAYS if day != "2024-09-22"}
     loaded.put("2024-09-22", FIX_22)
     outcome = loaded.run("2024-09-22")
     assert (outcome.state, outcome.generation, outcome.reason) == ("published", 2, "the inputs changed")
-    assert loaded.by_day() == {**O, "2024-09-22": FIX_22}
+    assert loaded.by_day() == {**DAYS, "2024-09-22": FIX_22}
     assert {day: loaded.data_files(day) for day in others} == others
 
 
@@ -38,13 +39,13 @@ def test_15_reruns_in_any_order_leave_the_same_rows(loaded, force):
     for day in ("2024-09-23", "2024-09-20", "2024-09-22", "2024-09-21", "2024-09-21"):
         outcome = loaded.run(day, force=force)
         assert outcome.state == ("published" if force else "skipped")
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
 
 
 def test_16_shrinking_rerun(loaded):
     loaded.put("2024-09-21", ["only"])
     loaded.run("2024-09-21")
-    assert loaded.by_day() == {**O, "2024-09-21": ["only"]}
+    assert loaded.by_day() == {**DAYS, "2024-09-21": ["only"]}
     assert len(loaded.rows()) == 8
 
 
@@ -61,7 +62,7 @@ def test_17_empty_rerun_is_refused_where_the_caller_asked_for_it(loaded):
     loaded.put("2024-09-23", [])
     with pytest.raises(twice.NotPublished, match="empty"):
         loaded.run("2024-09-23")
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
 
 
 def test_17_empty_rerun_keeps_the_rows_where_the_caller_asked_for_it(loaded):
@@ -70,7 +71,7 @@ def test_17_empty_rerun_keeps_the_rows_where_the_caller_asked_for_it(loaded):
     loaded.put("2024-09-23", [])
     outcome = loaded.run("2024-09-23")
     assert (outcome.state, outcome.generation, outcome.rows) == ("published", 2, 3)
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
     assert loaded.data_files("2024-09-23") == files
     assert loaded.run("2024-09-23").state == "skipped"
 
@@ -90,7 +91,7 @@ def test_19_failed_rerun_keeps_the_old_rows(loaded):
     loaded.transform = breaks
     with pytest.raises(twice.NotPublished, match="in the middle"):
         loaded.run("2024-09-21")
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
 
 
 def test_20_all_partitions_are_rerun_whole(make_world):
@@ -111,7 +112,7 @@ def test_rows_outside_the_slice_are_refused(loaded):
     loaded.put("2024-09-21", ["stray"], as_day="2024-09-20")
     with pytest.raises(twice.NotPublished, match="outside the slot's slice"):
         loaded.run("2024-09-21")
-    assert loaded.by_day() == O
+    assert loaded.by_day() == DAYS
 
 
 # ------------------------------------------------------------------ partitions

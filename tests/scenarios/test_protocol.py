@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 import twice
 from twice.errors import LedgerAhead, ProofGone, Stranger
 from twice.execute import take_over
@@ -20,7 +21,9 @@ def two_days(world):
 
 def rebuild(world):
     sight = take_over(world.store, world.project.ledger, world.target)
-    world.project.ledger.rebuild([(receipt, sight.version) for receipt in sight.receipts.values()])
+    world.project.ledger.rebuild(
+        [f"{world.kind}:{world.target}"], [(receipt, sight.version) for receipt in sight.receipts.values()]
+    )
 
 
 def test_82_reruns_of_unchanged_inputs_change_nothing(two_days):
@@ -306,16 +309,16 @@ def test_a_whole_table_computed_before_a_neighbour_is_done_again(make_world):
 
 
 def test_113_a_clock_that_is_set_back_changes_nothing(two_days, monkeypatch):
-    import datetime as real
+    import datetime as dt
     import time
 
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600)
 
-    class Earlier(real.datetime):
+    class Earlier(dt.datetime):
         @classmethod
         def now(cls, tz=None):
-            return real.datetime.now(tz) - real.timedelta(hours=1)
+            return dt.datetime.now(tz) - dt.timedelta(hours=1)
 
     monkeypatch.setattr("twice.execute.datetime", Earlier)
     monkeypatch.setattr("twice.ledger.sqlite.datetime", Earlier)

@@ -6,6 +6,7 @@ a heavy library could be imported.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retu
 def _report(error: TwiceError, given: list[str]) -> int:
     if "--debug" in given:
         _traceback(error)
-    if "json" in given or "--output=json" in given:
+    if "json" in given or "--output=json" in given or os.environ.get("TWICE_OUTPUT") == "json":
         from twice.cli.output import print_json
 
         print_json({"error": {"type": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}})

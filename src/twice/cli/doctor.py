@@ -96,6 +96,10 @@ def _jars(project: Project) -> str:
     if project.settings["jars.from"] == "cluster":
         return "brought by the cluster"
     wanted = sorted(project.engine.kinds & set(jars.configurations()))
+    if project.settings["jars.folder"]:
+        folder = project.root / str(project.settings["jars.folder"])
+        found = [jar.name for kind in wanted for jar in jars.in_folder(folder, kind)]
+        return f"{', '.join(found) or 'none needed'} in {folder}"
     missing = [kind for kind in wanted if not jars.cached(kind)]
     if missing:
         return f"{', '.join(missing)} will be fetched at first need (or now: twice jars fetch)"

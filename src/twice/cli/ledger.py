@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from twice.cli.output import debug_option, output_option, print_json, project_option, say
+from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.execute import take_over
 from twice.project import Project
@@ -34,20 +34,19 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
     targets = sorted({pipeline.target for pipeline in project.pipelines.values()})
     looked = {target: project.store(target.store).look(target.name) for target in targets}
     strangers = [target.text for target, sight in looked.items() if sight.owner not in ("", project.ledger.id)]
-    if strangers and not yes:
-        click.confirm(
-            f"Take over {', '.join(strangers)}? The ledger that owns them now will be refused from then on.",
-            abort=True,
-            err=True,
-        )
+    if strangers:
+        owners = f"Take over {', '.join(strangers)}? The ledger that owns them now will be refused from then on."
+        confirm(owners, yes=yes)
     receipts: list[tuple[Receipt, int]] = []
+    taken: list[str] = []
     troubles: list[str] = []
     for target, sight in looked.items():
         try:
             receipts += _taken(project, target, sight)
+            taken.append(target.text)
         except TwiceError as error:
             troubles.append(f"{target.text}: {error.what}")
-    brought = project.ledger.rebuild(receipts)
+    brought = project.ledger.rebuild(taken, receipts)
     lost = [
         "attempts that failed, were refused or skipped: no store holds them",
         "what was accepted with --accept: the next run asks again",
@@ -58,7 +57,7 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
             {"receipts": brought, "targets": [target.text for target in targets], "lost": lost, "troubles": troubles}
         )
     else:
-        print(f"{brought} receipts were read back from {len(targets)} targets.")
+        print(f"{count(brought, 'receipt')} read back from {count(len(targets), 'target')}.")
         print("Not brought back:", *(f"  {line}" for line in lost), sep="\n")
         for trouble in troubles:
             print(f"Left out: {trouble}")
@@ -67,10 +66,7 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
 
 def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt, int]]:
     """Take a target over, and return its receipts."""
-    if not sight.exists:
-        project.ledger.forget(target.text)
-        return []
-    if sight.owner not in ("", project.ledger.id):
+    if sight.exists and sight.owner != project.ledger.id:
         say(f"taking over {target.text}")
         sight = take_over(project.store(target.store), project.ledger, target.name)
     return [(receipt, sight.version) for receipt in sight.receipts.values()]
@@ -84,7 +80,7 @@ def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt
 @output_option
 @debug_option
 def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, output: str) -> None:
-    r"""Make this project's ledger the owner of TARGET, which another ledger or nobody owns.
+    """Make this project's ledger the owner of TARGET, which another ledger or nobody owns.
 
     Rows and receipts stay as they are. The former owner is refused from then on.
 
@@ -101,13 +97,12 @@ def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, out
     if sight.owner == project.ledger.id:
         message = f"{target} belongs to this ledger already; nothing to do."
     elif dry_run:
-        message = f"{target} would be taken over from {sight.owner[:8] or 'nobody'}, with {len(sight.receipts)} receipts; no row changes."
+        message = f"{target} would be taken over from {sight.owner[:8] or 'nobody'}, with {count(len(sight.receipts), 'receipt')}; no row changes."
     else:
-        if not yes:
-            click.confirm(f"Take {target} over from {sight.owner[:8] or 'nobody'}?", abort=True, err=True)
+        confirm(f"Take {target} over from {sight.owner[:8] or 'nobody'}?", yes=yes)
         taken = take_over(store, project.ledger, where.name)
-        project.ledger.rebuild([(receipt, taken.version) for receipt in taken.receipts.values()])
-        message = f"{target} belongs to this ledger now; {len(taken.receipts)} receipts were read from it."
+        project.ledger.rebuild([target], [(receipt, taken.version) for receipt in taken.receipts.values()])
+        message = f"{target} belongs to this ledger now; {count(len(taken.receipts), 'receipt')} read from it."
     if output == "json":
         print_json({"target": target, "message": message})
     else:
@@ -129,6 +124,12 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
     project = Project.open(folder)
     kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    for pipeline in chosen:
+        owner = project.store(pipeline.target.store).look(pipeline.target.name).owner
+        if owner not in ("", project.ledger.id):
+            raise Misuse(
+                f"{pipeline.target.text} belongs to another ledger ({owner[:8]}).", fix="Tidy it from its own project."
+            )
     live = project.ledger.live_attempts()
     found = {
         p.target.text: project.store(p.target.store).tidy(p.target.name, live, keep_days=kept, dry_run=dry_run)
@@ -140,7 +141,8 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
         print(
-            f"{target}: {swept.removed_files} files ({swept.removed_bytes:,} bytes) of {len(swept.attempts)} attempts {word}"
+            f"{target}: {count(swept.removed_files, 'file')} ({swept.removed_bytes:,} bytes)"
+            f" of {count(len(swept.attempts), 'attempt')} {word}"
         )
         for note in swept.notes:
             print(f"  {note}")

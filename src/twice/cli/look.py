@@ -54,7 +54,7 @@ def list_command(folder: str | None, output: str) -> None:
 @output_option
 @debug_option
 def status_command(name: str | None, folder: str | None, output: str) -> int:
-    r"""Show what is published, missing or no longer vouched for, as the stores say it.
+    """Show what is published, missing or no longer vouched for, as the stores say it.
 
     \b
     Examples:
@@ -100,7 +100,11 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
         "target": pipeline.target.text,
         "published": len(mine),
         "missing": [slot.label for slot in due if slot.text not in mine],
-        "unproven": {Slot.parse(slot).label: why for slot, why in sight.ended.items() if slot in mine},
+        "unproven": {
+            Slot.parse(slot).label: why
+            for slot, why in sight.ended.items()
+            if slot in mine and project.ledger.accepted(slot) != (sight.outside or None)
+        },
         "newest": newest,
         "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),
         "version": sight.version if sight.exists else None,
@@ -110,13 +114,15 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
 
 @click.command("runs")
 @click.argument("name", required=False)
-@click.option("--state", help="Only attempts in this state: started, published, skipped, failed, refused, unknown.")
+@click.option(
+    "--state", help="Only attempts in this state: started, published, skipped, failed, refused, unknown, died."
+)
 @click.option("--limit", default=20, show_default=True, help="How many.")
 @project_option
 @output_option
 @debug_option
 def runs_command(name: str | None, state: str | None, limit: int, folder: str | None, output: str) -> None:
-    r"""List attempts, newest first.
+    """List attempts, newest first.
 
     \b
     Examples:
@@ -158,7 +164,7 @@ def _attempt_row(record: AttemptRecord) -> list[Any]:
 @output_option
 @debug_option
 def show_command(what: str, at: str | None, key: str | None, files: bool, folder: str | None, output: str) -> None:
-    r"""Show one attempt, one slot of a pipeline, or one target in full.
+    """Show one attempt, one slot of a pipeline, or one target in full.
 
     \b
     Examples:

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from twice.errors import Misuse
+
 SCHEMA_VERSION = 1
 
 Command = Callable[..., Any]
@@ -53,6 +55,24 @@ def print_json(values: dict[str, Any]) -> None:
 def say(text: str) -> None:
     """Print a line of progress to standard error."""
     print(f"twice: {text}", file=sys.stderr, flush=True)
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 row`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def confirm(question: str, *, yes: bool, refusal: Misuse | None = None) -> None:
+    """Ask before something that cannot be taken back; without a terminal `--yes` has to be said.
+
+    Raises:
+        Misuse: Nobody can be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise refusal or Misuse(question, "Without a terminal nobody can be asked.", "Say --yes to let it.")
+    click.confirm(question, abort=True, err=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

@@ -30,6 +30,7 @@ import twice
 @twice.pipeline(
     every="1 day",
     start="2024-10-07",
+    end="2024-10-11",  # the example's files end here; without it the calendar goes on
     source=twice.files(
         "landing/visits/{execution_date}.csv",
         schema="visit_id string, page string, seconds int, day date",
@@ -88,7 +89,7 @@ def write_example(folder: Path, store: str) -> list[str]:
 @output_option
 @debug_option
 def init_command(folder: str, store: str, output: str) -> None:
-    r"""Make a project in FOLDER that runs at once. Run again, it changes nothing.
+    """Make a project in FOLDER that runs at once. Run again, it changes nothing.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import SlotEnd, fill, slots_between, worst
-from twice.cli.output import debug_option, output_option, print_json, project_option, say
+from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
 from twice.execute import Outcome, consider, execute
@@ -45,7 +45,7 @@ def _warn(pipeline: Pipeline) -> None:
 def plan_command(
     name: str, at: str | None, key: str | None, force: bool, accept: bool, folder: str | None, output: str
 ) -> None:
-    r"""Say what a run of NAME would do, and change nothing.
+    """Say what a run of NAME would do, and change nothing.
 
     \b
     Example:
@@ -56,7 +56,8 @@ def plan_command(
     _warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
     job = project.job(pipeline, slot)
-    plan, inputs, _ = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
+    considered = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
+    plan, inputs = considered.plan, considered.inputs
     if output == "json":
         print_json({"plan": plan.to_json(), "inputs": {name: chosen.summary for name, chosen in inputs.items()}})
         return
@@ -86,15 +87,8 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
         if plan.skips:
             return
         print_plan(plan, to_stderr=json_output)
-        if not plan.destroys or yes:
-            return
-        if not sys.stdin.isatty():
-            raise Misuse(
-                f"The run would replace the published rows of {plan.slot.label} ({plan.reason}).",
-                "Without a terminal nobody can be asked.",
-                "Say --yes to let it.",
-            )
-        click.confirm("Replace the published rows?", abort=True, err=True)
+        if plan.destroys:
+            confirm(f"The run would replace the published rows of {plan.slot.label} ({plan.reason}). Go on?", yes=yes)
 
     return approve
 
@@ -121,7 +115,7 @@ def run_command(
     folder: str | None,
     output: str,
 ) -> int:
-    r"""Fill one slot of the pipeline NAME, exactly once however often this is called.
+    """Fill one slot of the pipeline NAME, exactly once however often this is called.
 
     \b
     Examples:
@@ -131,7 +125,7 @@ def run_command(
     """
     project = _open(folder)
     if due:
-        return _run_due(project, name, Asked(force, accept), yes, output)
+        return _run_due(project, name, Asked(force, accept, resuming=True), yes, output)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
@@ -150,7 +144,7 @@ def run_command(
 
 def outcome_line(outcome: Outcome) -> str:
     """Say in one line what became of a slot."""
-    facts = f"{outcome.rows:,} rows, generation {outcome.generation}, version {outcome.version_after}"
+    facts = f"{count(outcome.rows, 'row')}, generation {outcome.generation}, version {outcome.version_after}"
     notes = "".join(f"; {note}" for note in outcome.notes)
     return f"{outcome.slot.pipeline} {outcome.slot.label}  {outcome.state} ({outcome.reason}): {facts}{notes}"
 
@@ -179,7 +173,7 @@ def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output
 @output_option
 @debug_option
 def backfill_command(name: str, start: str, end: str, force: bool, yes: bool, folder: str | None, output: str) -> int:
-    r"""Fill the slots of NAME that start in [FROM, TO), in order; published ones are skipped.
+    """Fill the slots of NAME that start in [FROM, TO), in order; published ones are skipped.
 
     A backfill that was killed resumes where it stood when it is run again.
 
@@ -191,7 +185,8 @@ def backfill_command(name: str, start: str, end: str, force: bool, yes: bool, fo
     pipeline = project.pipeline(name)
     _warn(pipeline)
     slots = slots_between(pipeline, start, end, datetime.now(UTC))
-    return _summary(_fill(project, pipeline, slots, Asked(force), yes, output), output)
+    asked = Asked(force, resuming=True)
+    return _summary(_fill(project, pipeline, slots, asked, yes, output), output)
 
 
 def _fill(
@@ -218,7 +213,7 @@ def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked:
     replaced = []
     for slot in slots:
         try:
-            plan = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked)[0]
+            plan = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked).plan
         except TwiceError:
             continue
         if plan.destroys:
@@ -228,13 +223,8 @@ def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked:
     what = ", ".join(plan.slot.label for plan in replaced[:5]) + (
         f" and {len(replaced) - 5} more" if replaced[5:] else ""
     )
-    if not sys.stdin.isatty():
-        raise Misuse(
-            f"{len(replaced)} of {len(slots)} slots are published and would be replaced: {what}.",
-            f"For example, {replaced[0].slot.label}: {replaced[0].reason}.",
-            "Say --yes to let it.",
-        )
-    click.confirm(f"Replace the published rows of {len(replaced)} slots ({what})?", abort=True, err=True)
+    example = f"{replaced[0].slot.label}: {replaced[0].reason}"
+    confirm(f"{len(replaced)} of {count(len(slots), 'slot')} would be replaced: {what} ({example}). Go on?", yes=yes)
 
 
 def _summary(ends: list[SlotEnd], output: str) -> int:

@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 
 OPEN = "started"
-STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown")
+STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown", "died")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -47,10 +47,13 @@ class SqliteLedger:
                 self._migrate(db)
                 self.id = _ledger_id(db)
         except (OSError, sqlite3.Error) as error:
+            damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
             raise Misuse(
                 f"The ledger {self.path} cannot be opened: {error}.",
                 "Without it no intention can be recorded, so nothing was started.",
-                "Make its folder writable, or set [ledger] url in twice.toml to another place.",
+                "It is damaged: move the file away, then run twice ledger rebuild."
+                if damaged
+                else "Make its folder writable, or set [ledger] url in twice.toml to another place.",
             ) from error
 
     def _connect(self) -> sqlite3.Connection:
@@ -94,7 +97,7 @@ class SqliteLedger:
             raise NotPublished(
                 f"The ledger {self.path} cannot be used: {error}.",
                 "What was published before is as it was; the stores hold its receipts.",
-                "See that its disk has room and its folder is writable; a damaged ledger is made again by: twice ledger rebuild",
+                "See that its disk has room and its folder is writable; if it is damaged, move it away and run twice ledger rebuild.",
             ) from error
 
     # ------------------------------------------------------------------ intentions
@@ -120,8 +123,8 @@ class SqliteLedger:
         """Record how an attempt ended without a publish that is known to be its own."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state=?",
-                (state, reason, _now(), attempt, OPEN),
+                "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state IN ('started', 'died')",
+                (state, reason, _now(), attempt),
             )
 
     def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
@@ -135,7 +138,7 @@ class SqliteLedger:
             )
             db.execute(
                 "UPDATE attempts SET state='published', reason='found in the store', rows=?, version_after=?, ended_at=?"
-                " WHERE attempt=? AND state IN ('started', 'unknown')",
+                " WHERE attempt=? AND state IN ('started', 'died', 'unknown')",
                 (receipt.rows, receipt.first_version, _now(), receipt.attempt),
             )
 
@@ -200,7 +203,7 @@ class SqliteLedger:
 
     def recall(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Return known content hashes of unchanged files."""
-        with closing(self._connect()) as db:
+        with self._trouble(), closing(self._connect()) as db:
             found = (db.execute("SELECT content FROM hashes WHERE file=?", (key,)).fetchone() for key in keys)
             return {key: row["content"] for key, row in zip(keys, found, strict=True) if row}
 
@@ -247,6 +250,12 @@ class SqliteLedger:
                     f"Its lease is renewed while it lives, and ends in {left:.0f} s if it does not.",
                     "Wait for it and run again; a rerun of a published slot is skipped.",
                 )
+            if row and row["attempt"] != lease.attempt:
+                # Its holder is dead or silent. Should it wake up, its own end will be written over this.
+                db.execute(
+                    "UPDATE attempts SET state='died', reason='its lease ran out', ended_at=? WHERE attempt=? AND state=?",
+                    (_now(), row["attempt"], OPEN),
+                )
             _insert(db, "leases", self._lease_row(lease), replace=True)
 
     def _lease_row(self, lease: Lease) -> dict[str, Any]:
@@ -270,7 +279,8 @@ class SqliteLedger:
                 )
 
     def _release(self, lease: Lease) -> None:
-        with self._transaction() as db:
+        # A lease that cannot be released runs out; that must not hide how the run ended.
+        with suppress(NotPublished), self._transaction() as db:
             db.execute("DELETE FROM leases WHERE name=? AND attempt=?", (lease.name, lease.attempt))
 
     def busy(self, name: str, attempt: str = "") -> str:
@@ -284,20 +294,14 @@ class SqliteLedger:
 
     # ------------------------------------------------------------------ rebuild
 
-    def rebuild(self, receipts: Sequence[tuple[Receipt, int]]) -> int:
-        """Take receipts from the stores as what is published, forgetting what they contradict."""
-        targets = {Slot.parse(receipt.slot).target.text for receipt, _ in receipts}
+    def rebuild(self, targets: Iterable[str], receipts: Sequence[tuple[Receipt, int]]) -> int:
+        """Take receipts from the stores as all that is published to these targets."""
         with self._transaction() as db:
             for target in targets:
                 db.execute("DELETE FROM receipts WHERE target=?", (target,))
             for receipt, version in receipts:
                 _keep_receipt(db, receipt, Slot.parse(receipt.slot), version)
         return len(receipts)
-
-    def forget(self, target: str) -> None:
-        """Forget what the ledger believed to be published to a target."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM receipts WHERE target=?", (target,))
 
 
 def _keep_receipt(db: sqlite3.Connection, receipt: Receipt, slot: Slot, version: int) -> None:

@@ -57,6 +57,13 @@ class DataOverwrite:
         """Slices and partitions of different slots are kept apart by the store."""
         return bool(self.slice or self.where or self.partitions)
 
+    def superseded(self, slot: Slot, base: Sight) -> str:
+        """Name the newer slot whose rows took the place of this one's, where one replaced the table."""
+        if self.independent or slot.interval is None or slot.text not in base.ended:
+            return ""
+        newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
+        return Slot.parse(max(newer)).label if newer else ""
+
     def refusal(self, slot: Slot, base: Sight) -> str:
         """Replacing the whole table ends all other proofs: an older slot must not do so unasked."""
         if self.independent or slot.interval is None:
@@ -69,7 +76,7 @@ class DataOverwrite:
     def bounds(self, slot: Slot, zone: str) -> Slice:
         """Return the slice of a slot."""
         if self.where:
-            return PredicateSlice(render(self.where, slot.part, zone))
+            return PredicateSlice(render(self.where, slot.part, zone, escape=_plain_in_sql))
         if self.slice is None:
             raise Misuse("This data_overwrite has no slice.")
         return ColumnSlice(self.slice, slot, zone)
@@ -112,11 +119,20 @@ class DataOverwrite:
                 "The result is empty, and the pattern says empty='fail'.",
                 "The old rows of the slot are as they were.",
             )
-        if self.empty == "keep":
-            before = work.base.receipt(work.slot)
-            kept = before.rows if before else 0
-            return replace(staged, rows=kept, partitions=before.partitions if before else (), handle=None)
+        before = work.base.proof(work.slot)
+        if self.empty == "keep" and before:
+            return replace(staged, rows=before.rows, partitions=before.partitions, handle=None)
         return staged
+
+
+def _plain_in_sql(value: str) -> str:
+    """Refuse a key that would end the literal it stands in."""
+    if "'" in value or "\\" in value:
+        raise Misuse(
+            f"The key {value!r} holds a quote or a backslash, which a predicate cannot carry.",
+            fix="Use slice=... with a key column: it compares any key.",
+        )
+    return value
 
 
 def _starts_after(text: str, slot: Slot) -> bool:
@@ -127,9 +143,8 @@ def _starts_after(text: str, slot: Slot) -> bool:
 def _staged_partitions(store: ReplacesPartitions, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
     """Stage by partitions, and refuse any that another slot filled."""
     staged = store.stage_partitions(work, rows, columns)
-    for slot in work.base.receipts:
-        proof = work.base.proof(slot)
-        shared = set(proof.partitions) & set(staged.partitions) if proof and slot != work.slot else None
+    for slot, receipt in work.base.receipts.items():
+        shared = set(receipt.partitions) & set(staged.partitions) if slot != work.slot else None
         if shared:
             raise NotPublished(
                 f"The partition {min(shared)!r} belongs to the slot {Slot.parse(slot).label}.",

@@ -99,6 +99,8 @@ class FileMark:
     size: int
     content: str
     token: tuple[int, int, int, int]
+    real: str
+    young: bool
 
 
 @dataclass(frozen=True)
@@ -126,17 +128,21 @@ class FileSet:
         return [mark.path for mark in self.marks if not self._still(mark)]
 
     def _still(self, mark: FileMark) -> bool:
-        path = os.path.join(self.root, mark.path)
         try:
-            now = os.stat(path)
-            return token(now) == mark.token and (not _young(mark.token) or content_hash(path) == mark.content)
+            if (
+                os.path.realpath(os.path.join(self.root, mark.path)) != mark.real
+                or token(os.stat(mark.real)) != mark.token
+            ):
+                return False
+            # A change in the same granule of the clock as the first look leaves the token as it was.
+            return not mark.young or content_hash(mark.real) == mark.content
         except OSError:
             return False
 
     def check(self) -> None:
         """Refuse files that Spark would misread without a word."""
         for mark in self.marks:
-            path = os.path.join(self.root, mark.path)
+            path = mark.real
             if self.format == "parquet":
                 _check_parquet(mark.path, path)
             elif mark.size == 0 and path.endswith(".gz"):
@@ -163,7 +169,8 @@ class FileSet:
         options = {"recursiveFileLookup": "true", **self.source.options}
         for name, value in options.items():
             reader = reader.option(name, value)
-        return reader.load([spark_path(os.path.join(self.root, mark.path)) for mark in self.marks])
+        # The file behind a link was looked at, so that file is read, wherever the link points by now.
+        return reader.load([spark_path(mark.real) for mark in self.marks])
 
 
 def list_files(root: str, pattern: str) -> list[str]:
@@ -184,7 +191,7 @@ def list_files(root: str, pattern: str) -> list[str]:
 
 
 def _regular(root: str, name: str) -> str:
-    status = os.stat(os.path.join(root, name))
+    status = _status(root, name)
     if stat.S_ISDIR(status.st_mode):
         raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
     if not stat.S_ISREG(status.st_mode):
@@ -196,18 +203,26 @@ def _regular(root: str, name: str) -> str:
     return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
 
 
+def _status(root: str, name: str) -> os.stat_result:
+    try:
+        return os.stat(os.path.join(root, name))
+    except OSError as error:
+        raise _bad(name, f"cannot be looked at: {error.strerror or error}.") from error
+
+
 def mark_files(root: str, names: list[str], hashes: HashMemory) -> Iterator[FileMark]:
     """Hash the files, asking the memory for those that have not changed since the last time."""
-    statuses = {name: os.stat(os.path.join(root, name)) for name in names}
+    statuses = {name: _status(root, name) for name in names}
     keys = {name: f"{name}|{status.st_size}|{token(status)}" for name, status in statuses.items()}
     known = hashes.recall(list(keys.values()))
     fresh: dict[str, str] = {}
     for name in names:
         key, status = keys[name], statuses[name]
         content = known.get(key) or content_hash_of(root, name)
-        if key not in known and not _young(token(status)):
+        young = _young(token(status))
+        if key not in known and not young:
             fresh[key] = content
-        yield FileMark(name, status.st_size, content, token(status))
+        yield FileMark(name, status.st_size, content, token(status), os.path.realpath(os.path.join(root, name)), young)
     if fresh:
         hashes.remember(fresh)
 
@@ -279,7 +294,7 @@ def _column_name(definition: str) -> str:
 
 def _check_parquet(name: str, path: str) -> None:
     """A Parquet file begins and ends with its magic; Spark reads an empty one as no rows."""
-    with open(path, "rb") as file:
+    with open(path, "rb") as file:  # it could be read a moment ago, to be hashed
         head = file.read(4)
         file.seek(0, os.SEEK_END)
         size = file.tell()

@@ -39,8 +39,8 @@ class Table:
                 "Run the pipeline that writes it first.",
             )
         if self.version is not None:
-            return TableVersion(store, target, self.version, self.version)
-        return TableVersion(store, target, sight.version, sight.data_version)
+            return TableVersion(store, target, self.version, self.version, sight.table_id)
+        return TableVersion(store, target, sight.version, sight.data_version, sight.table_id)
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ class TableVersion:
     target: Target
     version: int
     data_version: int
+    table_id: str
 
     @property
     def facts(self) -> Any:
-        """The table's name and the version that last changed its rows."""
-        return [["table", self.target.text, self.data_version]]
+        """The table's name, its own id, and the version that last changed its rows."""
+        return [["table", self.target.text, self.table_id, self.data_version]]
 
     @property
     def summary(self) -> str:

@@ -65,6 +65,7 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             receipts=version.receipts,
             ended=version.ended,
             outside=version.outside,
+            table_id=version.table_id,
             filled=bool(version.rows) and not version.receipts,
             data_version=version.data_version,
         )
@@ -102,16 +103,23 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         """Assign the next version, if the slot's fence (and the head) are as the plan saw them."""
         with self._lock:
             now = self._newest(work.name)
-            self._compare(work, now, receipt.owner)
+            self._compare(work, now, staged, receipt.owner)
             reach("memory.publish")
             self._append(work.name, self._next(work, now, staged, receipt))
 
-    def _compare(self, work: Work, now: Version, owner: str) -> None:
+    def _compare(self, work: Work, now: Version, staged: Staged, owner: str) -> None:
         fence = now.receipts[work.slot].generation if work.slot in now.receipts else 0
         if fence != work.seen:
             raise Conflict("the slot's fence moved")
         if now.owner not in ("", owner):
             raise Conflict("another ledger took the table")
+        if (
+            staged.handle
+            and staged.handle[0] != "table"
+            and now.columns
+            and set(_columns(staged.handle[1])) - set(now.columns)
+        ):
+            raise Conflict("the table has other columns now")
         if work.compares_head and now.number != work.base.version:
             raise Conflict("the head moved")
 
@@ -123,11 +131,13 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         rows, data_version = now.rows, now.data_version
         if staged.handle is not None:
             rows, data_version = self._changed(work, now, staged), number
-            if staged.handle[0] == "table":
-                why = f"the whole table was replaced in version {number}"
-                ended = {slot: why for slot in receipts if slot != work.slot}
-        columns = now.columns or tuple(sorted(rows[0][1]) if rows else ())
-        return Version(number, rows, receipts, ended, receipt.owner, table_id, now.outside, data_version, columns)
+        outside = now.outside
+        columns = now.columns or _columns(rows)
+        if staged.handle is not None and staged.handle[0] == "table":
+            why = f"the whole table was replaced in version {number}"
+            ended = {slot: why for slot in receipts if slot != work.slot}
+            outside, columns = f"version {number}", _columns(rows)
+        return Version(number, rows, receipts, ended, receipt.owner, table_id, outside, data_version, columns)
 
     def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
         new = tuple((work.slot, row) for row in staged.handle[1])
@@ -141,6 +151,9 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def _append(self, name: str, version: Version) -> None:
         self._tables[name] = [*self._tables.get(name, []), version]
+
+    def settle(self, name: str) -> None:
+        """Memory outlives nothing."""
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Staged rows live in the attempt alone."""
@@ -180,6 +193,12 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
                 name,
                 replace(now, number=number, rows=kept, ended=ended, outside=f"version {number}", data_version=number),
             )
+
+
+def _columns(rows: Sequence[Any]) -> tuple[str, ...]:
+    """Return the columns of the first row, whether or not it comes with its slot."""
+    first = rows[0] if rows else {}
+    return tuple(sorted(first[1] if isinstance(first, tuple) else first))
 
 
 def partition_of(row: Row, columns: Sequence[str]) -> str:

@@ -66,7 +66,7 @@ class Transaction:
         columns = self._txn.metadata().partitionColumns()
         return [str(columns.apply(index)) for index in range(columns.size())]
 
-    def property(self, name: str) -> str:
+    def table_property(self, name: str) -> str:
         """Return a property of the table, or nothing."""
         found = self._txn.metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else ""
@@ -102,6 +102,20 @@ class Transaction:
     def none(self) -> Any:
         """Return no actions at all."""
         return self._seq([])
+
+    @property
+    def table_id(self) -> str:
+        """The table's own id."""
+        return str(self._txn.metadata().id())
+
+    def new_files(self, actions: Any) -> list[str]:
+        """Return the paths of files that this transaction wrote, and that nothing else can use.
+
+        An action that adds a deletion vector to a file names a file that is live: it is left out.
+        """
+        removed = {str(action.path()) for action in _each(actions) if _is(action, "RemoveFile")}
+        added = [action for action in _each(actions) if _is(action, "AddFile") and action.deletionVector() is None]
+        return [path for path in (str(action.path()) for action in added) if path not in removed]
 
     def added_files(self, actions: Any) -> list[tuple[str, dict[str, str | None]]]:
         """Return the paths and partition values of the files that the actions add."""
@@ -209,8 +223,13 @@ def locked(spark: SparkSession, table: str) -> Iterator[None]:
         try:
             _wait_for(channel, table)
             yield
-        finally:
+        except KeyboardInterrupt:
+            # The JVM may still be committing: its lock ends with the JVM.
+            raise
+        except BaseException:
             channel.close()
+            raise
+        channel.close()
 
 
 def _wait_for(channel: Any, table: str) -> None:

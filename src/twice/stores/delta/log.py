@@ -15,6 +15,7 @@ import base64
 import json
 import os
 import re
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
 
 _COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
 _CHANGE = ('"dataChange":true', '"dataChange": true')
 _REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
 FORMAT = 1
@@ -43,9 +44,12 @@ class Payload:
     owner: str
     scope: str
     receipts: tuple[Receipt, ...] = ()
-    carried: tuple[Receipt, ...] = ()
-    carried_ended: Mapping[str, str] = field(default_factory=dict)
-    carried_from: int | None = None
+    table_id: str = ""
+    carried: Sight | None = None
+
+    def carrying(self, sight: Sight) -> Payload:
+        """Return the payload with all that was seen, so that older commits need not be read again."""
+        return replace(self, carried=sight)
 
     def to_text(self) -> str:
         """The payload as `userMetadata`; what is carried is compressed."""
@@ -54,12 +58,12 @@ class Payload:
             "kind": self.kind,
             "owner": self.owner,
             "scope": self.scope,
+            "table_id": self.table_id,
             "receipts": [receipt.to_json() for receipt in self.receipts],
         }
-        if self.carried_from is not None:
-            carried = {"receipts": [receipt.to_json() for receipt in self.carried], "ended": dict(self.carried_ended)}
-            values["carried_from"] = self.carried_from
-            values["carried"] = base64.b64encode(zlib.compress(json.dumps(carried).encode())).decode()
+        if self.carried is not None:
+            values["carried_from"] = self.carried.version
+            values["carried"] = base64.b64encode(zlib.compress(json.dumps(_plain(self.carried)).encode())).decode()
         return json.dumps(values)
 
     @classmethod
@@ -79,16 +83,37 @@ class Payload:
             return None
         if values[MADE_BY] > FORMAT:
             raise Fenced("The table was published to by a newer Twice.", fix="Upgrade Twice here.")
-        carried = json.loads(zlib.decompress(base64.b64decode(values["carried"]))) if "carried" in values else {}
+        carried = json.loads(zlib.decompress(base64.b64decode(values["carried"]))) if "carried" in values else None
         return cls(
             kind=values["kind"],
             owner=values["owner"],
             scope=values["scope"],
             receipts=tuple(Receipt.from_json(receipt) for receipt in values["receipts"]),
-            carried=tuple(Receipt.from_json(receipt) for receipt in carried.get("receipts", ())),
-            carried_ended=carried.get("ended", {}),
-            carried_from=values.get("carried_from"),
+            table_id=values["table_id"],
+            carried=_sight(values["carried_from"], carried) if carried else None,
         )
+
+
+def _plain(sight: Sight) -> dict[str, Any]:
+    """What a carrier keeps of a sight."""
+    return {
+        "receipts": [receipt.to_json() for receipt in sight.receipts.values()],
+        "ended": dict(sight.ended),
+        "outside": sight.outside,
+        "data_version": sight.data_version,
+    }
+
+
+def _sight(version: int, values: Mapping[str, Any]) -> Sight:
+    """Read back what a carrier kept."""
+    receipts = [Receipt.from_json(receipt) for receipt in values["receipts"]]
+    return Sight(
+        version=version,
+        receipts={receipt.slot: receipt for receipt in receipts},
+        ended=values["ended"],
+        outside=values["outside"],
+        data_version=values["data_version"],
+    )
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class Commit:
     payload: Payload | None = None
     restored_to: int | None = None
     changes_data: bool = False
+    table_id: str = ""
     milliseconds: int = 0
 
 
@@ -127,6 +153,8 @@ def read_commit(table: str, version: int) -> Commit:
                 commit = _with_info(commit, json.loads(line)["commitInfo"])
                 if commit.payload:
                     return commit
+            elif line.startswith('{"metaData"'):
+                commit = replace(commit, table_id=json.loads(line)["metaData"]["id"])
             elif not commit.changes_data and any(mark in line for mark in _CHANGE):
                 commit = replace(commit, changes_data=True)
     return commit
@@ -137,8 +165,8 @@ def _with_info(commit: Commit, info: Mapping[str, Any]) -> Commit:
     restored = None
     if operation == "RESTORE":
         # A restore to a point in time names no version: it may have gone back to anywhere.
-        parameters = info.get("operationParameters", {})
-        restored = int(parameters.get("version") or NO_TABLE)
+        version = info.get("operationParameters", {}).get("version")
+        restored = NO_TABLE if version is None else int(version)
     payload = Payload.from_text(info.get("userMetadata")) if operation != "RESTORE" else None
     return replace(
         commit,
@@ -146,6 +174,7 @@ def _with_info(commit: Commit, info: Mapping[str, Any]) -> Commit:
         payload=payload,
         restored_to=restored,
         milliseconds=int(info.get("timestamp", 0)),
+        table_id=payload.table_id if payload else commit.table_id,
         changes_data=commit.changes_data
         or operation.startswith(_REPLACES_TABLE)
         or bool(payload and payload.scope != "nothing"),
@@ -157,16 +186,22 @@ class _Walk:
     """What a walk through the log, newest commit first, has gathered."""
 
     owner: str = ""
+    table_id: str = ""
     receipts: dict[str, Receipt] = field(default_factory=dict)
     carried_ended: dict[str, str] = field(default_factory=dict)
     foreign: list[Commit] = field(default_factory=list)
     restores: list[Commit] = field(default_factory=list)
     replacements: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     data_version: int = NO_TABLE
-    stop: int = NO_TABLE
-    carrier: int = NO_TABLE
+    carried: Sight | None = None
+
+    @property
+    def stop(self) -> int:
+        """The version up to which the newest carrier speaks for all commits."""
+        return self.carried.version if self.carried else NO_TABLE
 
     def take(self, commit: Commit) -> None:
+        self.table_id = self.table_id or commit.table_id
         if commit.changes_data:
             self.data_version = max(self.data_version, commit.version)
         if commit.payload:
@@ -182,12 +217,15 @@ class _Walk:
             self._keep(receipt.first_seen_in(version))
         if payload.scope == "table":
             self.replacements.append((version, frozenset(receipt.slot for receipt in payload.receipts)))
-        if payload.carried_from is not None and self.carrier == NO_TABLE:
-            self.carrier = version
-            self.stop = payload.carried_from
-            for receipt in payload.carried:
-                if self._keep(receipt) and receipt.slot in payload.carried_ended:
-                    self.carried_ended[receipt.slot] = payload.carried_ended[receipt.slot]
+        if payload.carried and not self.carried:
+            self._take_carried(payload.carried)
+
+    def _take_carried(self, carried: Sight) -> None:
+        self.carried = carried
+        self.data_version = max(self.data_version, carried.data_version)
+        for slot, receipt in carried.receipts.items():
+            if self._keep(receipt) and slot in carried.ended:
+                self.carried_ended[slot] = carried.ended[slot]
 
     def _keep(self, receipt: Receipt) -> bool:
         known = self.receipts.get(receipt.slot)
@@ -219,7 +257,9 @@ class _Walk:
         newest = max([commit.version for commit in (*self.foreign, *self.restores)], default=NO_TABLE)
         replaced = max((version for version, _ in self.replacements), default=NO_TABLE)
         last = max(newest, replaced)
-        return f"version {last}" if last != NO_TABLE else ""
+        if last != NO_TABLE:
+            return f"version {last}"
+        return self.carried.outside if self.carried else ""
 
 
 def look(table: str) -> Sight:
@@ -233,7 +273,7 @@ def look(table: str) -> Sight:
             break
         walk.take(read_commit(table, version))
     receipts, ended = walk.receipts, walk.ended()
-    if walk.carrier == NO_TABLE and versions[0] > 0:
+    if versions[0] > walk.stop + 1:
         lost = {slot: receipt for slot, receipt in _lost(table) if slot not in receipts}
         receipts, ended = (
             {**lost, **receipts},
@@ -242,45 +282,49 @@ def look(table: str) -> Sight:
     return Sight(
         version=versions[-1],
         head=versions[-1],
+        table_id=walk.table_id,
         owner=walk.owner,
         receipts=receipts,
         ended=ended,
         outside=walk.outside,
-        filled=not receipts and walk.data_version != NO_TABLE,
+        filled=not receipts and (walk.data_version != NO_TABLE or versions[0] > 0),
         data_version=walk.data_version,
     )
 
 
-def uncarried(table: str, sight: Sight) -> tuple[int, int]:
-    """Return how many of our commits no carrier covers, and the age of the oldest, in milliseconds."""
-    found, oldest, newest = 0, 0, 0
-    stop = NO_TABLE
+def uncarried(table: str) -> tuple[int, float]:
+    """Return how many of our commits no carrier speaks for, and the age of the oldest that is needed, in milliseconds."""
+    found, oldest, stop = 0, 0, NO_TABLE
     for version in reversed(commit_versions(table)):
         if version <= stop:
             break
         commit = read_commit(table, version)
-        newest = newest or commit.milliseconds
         if commit.payload:
-            if commit.payload.carried_from is not None:
-                stop = max(stop, commit.payload.carried_from)
-            found += 1
             oldest = commit.milliseconds
-    return found, newest - oldest if sight.exists and found else 0
+            found += commit.payload.carried is None
+            stop = max(stop, commit.payload.carried.version if commit.payload.carried else NO_TABLE)
+    return found, time.time() * 1000 - oldest if oldest else 0.0
 
 
 def _lost(table: str) -> Iterator[tuple[str, Receipt]]:
     """Bring back the fences of slots whose commits were cleaned: the newest checkpoint has them."""
     names = sorted(name for name in os.listdir(log_folder(table)) if _CHECKPOINT.fullmatch(name))
-    if not names:
-        return
-    from pyarrow import parquet
-
-    newest = names[-1][:20]
     for name in names:
-        if name[:20] != newest:
+        if name[:20] != names[-1][:20]:
             continue
-        rows = parquet.read_table(os.path.join(log_folder(table), name), columns=["txn"]).to_pylist()
-        for txn in (row["txn"] for row in rows if row["txn"]):
+        for txn in _transactions(os.path.join(log_folder(table), name)):
             slot = str(txn["appId"])
             if slot.startswith("v1:"):
                 yield slot, Receipt(slot, int(txn["version"]), "", "", "", "", first_version=NO_TABLE)
+
+
+def _transactions(checkpoint: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the transaction numbers that a checkpoint keeps, whichever way it is written."""
+    if checkpoint.endswith(".json"):
+        with open(checkpoint, encoding="utf-8") as lines:
+            yield from (json.loads(line)["txn"] for line in lines if line.startswith('{"txn"'))
+        return
+    from pyarrow import parquet
+
+    rows = parquet.read_table(checkpoint, columns=["txn"]).to_pylist()
+    yield from (row["txn"] for row in rows if row["txn"])

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
 from twice.errors import Conflict, Misuse, NotPublished
@@ -30,6 +30,7 @@ _HEAD = "twice:head"
 _RESTATED = "twice:restated"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _RETENTION_DAYS_DEFAULT = 30
+_DAY_MILLISECONDS = 86_400_000
 _PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
 
 
@@ -84,7 +85,12 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def look(self, name: str) -> Sight:
         """Read the receipts from the log, without a JVM."""
-        return log.look(self.table(name))
+        table = self.table(name)
+        if os.path.isdir(os.path.join(table, "_twice", "log")):
+            raise Misuse(
+                f"The folder of delta:{name} is a Parquet table of Twice.", fix="Give each target a folder of its own."
+            )
+        return log.look(table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
@@ -102,7 +108,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         by_column = [column] if column and frames.types(rows)[column] in _PARTITION_TYPES else []
         partition_by = transaction.partition_columns if transaction.read_version >= 0 else by_column
         try:
-            return self._stage(work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice")
+            return self._stage(work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice", predicate)
         except Exception as error:
             if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
                 raise NotPublished(
@@ -114,7 +120,8 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Write the rows by partition, and remove the partitions that the slot filled before."""
-        transaction = self._open(work)
+        # Opened on what the plan saw: a neighbour that fills one of these partitions since is a conflict.
+        transaction = self._open(work, base=work.base.version)
         rows = frames.like(rows, transaction.schema, work.name)
         for column in columns:
             if column not in rows.columns:
@@ -132,10 +139,12 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def _open(self, work: Work, base: int | None = None) -> Transaction:
         """Open a transaction that conflicts with any other publish of the slot, or change of owner."""
+        if "/" not in work.name and self.locations.get(work.name) != self._from_catalog(work.name):
+            raise Conflict("the catalog keeps the table in another place now")
         transaction = Transaction(self.engine.spark, self.table(work.name), base)
         if base is not None and transaction.read_version != base:
             raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base}")
-        if transaction.property("delta.setTransactionRetentionDuration"):
+        if transaction.table_property("delta.setTransactionRetentionDuration"):
             raise Misuse(
                 f"The table {work.name} forgets transactions (delta.setTransactionRetentionDuration).",
                 "A rerun after that could not be told from a first run.",
@@ -151,15 +160,18 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         options: Mapping[str, str],
         partition_by: Sequence[str],
         scope: str,
+        bounds: str = "",
     ) -> Staged:
-        counted, counts = frames.counted(rows, "")
+        # Delta itself refuses stray rows only in a table that exists already: they are counted here too.
+        counted, counts = frames.counted(rows, bounds)
         actions = transaction.write(counted, options, partition_by)
         reach("delta.files.written")
         added = transaction.added_files(actions)
         filled = {_partition_name(values, partition_by) for _, values in added}
         partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
         handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
-        return Staged(counts().rows, partitions=partitions, handle=handle)
+        found = counts()
+        return Staged(found.rows, found.outside, partitions, handle)
 
     def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
@@ -173,7 +185,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         transaction.last_version_of(_OWNER)
         if work.compares_head:
             numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
-        payload = self._payload(work, receipt, written.scope)
+        payload = self._payload(work, receipt, written)
         with locked(spark, table):
             _check_owner(table, receipt.owner)
             reach("delta.locked")
@@ -186,28 +198,13 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         transaction = self._open(work)
         return _Written(transaction, transaction.none(), "nothing")
 
-    def _payload(self, work: Work, receipt: Receipt, scope: str) -> Payload:
+    def _payload(self, work: Work, receipt: Receipt, written: _Written) -> Payload:
         """Carry older receipts forward when enough have gathered, or when they grow old."""
-        owner = receipt.owner
-        if not work.base.receipts or not self._is_time_to_carry(work):
-            return Payload("publish", owner, scope, (receipt,))
-        return Payload(
-            "publish",
-            owner,
-            scope,
-            (receipt,),
-            carried=tuple(work.base.receipts.values()),
-            carried_ended=work.base.ended,
-            carried_from=work.base.version,
-        )
-
-    def _is_time_to_carry(self, work: Work) -> bool:
-        count, age = log.uncarried(self.table(work.name), work.base)
-        return count * 10 >= len(work.base.receipts) or age > self._retention_milliseconds(work) / 4
-
-    def _retention_milliseconds(self, work: Work) -> float:
-        text = Transaction(self.engine.spark, self.table(work.name)).property("delta.logRetentionDuration")
-        return _days(text) * 86_400_000.0
+        transaction = written.transaction
+        payload = Payload("publish", receipt.owner, written.scope, (receipt,), table_id=transaction.table_id)
+        if work.base.receipts and _is_time_to_carry(self.table(work.name), work.base, transaction):
+            return payload.carrying(work.base)
+        return payload
 
     def _register(self, name: str, table: str) -> None:
         """Keep the catalog's entry of a table that is known by name; every run repairs it."""
@@ -217,13 +214,16 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         if not spark.catalog.tableExists(name):
             spark.sql(f"CREATE TABLE IF NOT EXISTS {_identifier(name)} USING DELTA LOCATION {string_literal(table)}")
 
+    def settle(self, name: str) -> None:
+        """Delta leaves the durability of its log to the file system."""
+
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the files of a transaction that will never commit."""
         written: _Written | None = staged.handle
         if written is None:
             return
         table = self.table(work.name)
-        for path, _ in written.transaction.added_files(written.actions):
+        for path in written.transaction.new_files(written.actions):
             _unlink(os.path.join(table, unquote(path)))
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
@@ -233,14 +233,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         number = max(transaction.last_version_of(_OWNER), 0) + 1
         if log.look(table).owner != base.owner:
             raise Conflict("the owner changed")
-        payload = Payload(
-            "adopt",
-            owner,
-            "nothing",
-            carried=tuple(base.receipts.values()),
-            carried_ended=base.ended,
-            carried_from=base.version,
-        )
+        payload = Payload("adopt", owner, "nothing", table_id=transaction.table_id).carrying(base)
         with locked(self.engine.spark, table):
             transaction.commit(transaction.none(), {_OWNER: number}, payload.to_text(), "Append")
 
@@ -268,19 +261,14 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def _restate(self, table: str, sight: Sight) -> list[str]:
         """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
-        if not sight.receipts or log.uncarried(table, sight)[0] <= 1:
-            return []
         transaction = Transaction(self.engine.spark, table)
+        if not sight.receipts or not _is_time_to_carry(table, sight, transaction, most=1):
+            return []
+        transaction.last_version_of(_OWNER)
         number = max(transaction.last_version_of(_RESTATED), 0) + 1
-        payload = Payload(
-            "restate",
-            sight.owner,
-            "nothing",
-            carried=tuple(sight.receipts.values()),
-            carried_ended=sight.ended,
-            carried_from=sight.version,
-        )
+        payload = Payload("restate", sight.owner, "nothing", table_id=transaction.table_id).carrying(sight)
         with locked(self.engine.spark, table):
+            _check_owner(table, sight.owner)
             transaction.commit(transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
         return [f"{len(sight.receipts)} receipts were restated"]
 
@@ -289,6 +277,14 @@ def _check_owner(table: str, owner: str) -> None:
     """The owner is compared under the lock, where no other publish can change it."""
     if log.look(table).owner not in ("", owner):
         raise Conflict("another ledger took the table")
+
+
+def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, most: int = 0) -> bool:
+    """Tell whether receipts should be carried forward: a tenth of them are not, or they grow old."""
+    count, age = log.uncarried(table)
+    if count > max(most, len(sight.receipts) // 10):
+        return True
+    return age > _days(transaction.table_property("delta.logRetentionDuration")) * _DAY_MILLISECONDS / 4
 
 
 def _days(interval: str) -> float:
@@ -313,15 +309,17 @@ def _identifier_of_path(path: str) -> str:
 
 
 def _partition_name(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
-    return "/".join(f"{column}={_NULL if values.get(column) is None else values[column]}" for column in columns)
+    """Name a partition; values are quoted, so that one with a slash is still one value."""
+    named = {column: values.get(column) for column in columns}
+    return "/".join(f"{quote(c, safe='')}={_NULL if v is None else quote(v, safe='')}" for c, v in named.items())
 
 
 def _holds_partition(name: str) -> str:
     tests = []
     for part in name.split("/"):
         column, _, value = part.partition("=")
-        literal = "NULL" if value == _NULL else string_literal(value)
-        tests.append(f"partitionValues[{string_literal(column)}] <=> {literal}")
+        literal = "NULL" if value == _NULL else string_literal(unquote(value))
+        tests.append(f"partitionValues[{string_literal(unquote(column))}] <=> {literal}")
     return "(" + " AND ".join(tests) + ")"
 
 

@@ -151,7 +151,7 @@ def append(table: str, manifest: Manifest) -> None:
 
 def bury(table: str, version: int) -> None:
     """Turn a manifest into a tombstone, so that its number is never used again."""
-    temporary = manifest_path(table, version) + ".tombstone"
+    temporary = f"{manifest_path(table, version)}.{os.getpid()}.tombstone"
     with open(temporary, "wb"):
         pass
     os.replace(temporary, manifest_path(table, version))

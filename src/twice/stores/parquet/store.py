@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
-from twice.errors import Conflict, NotPublished
+from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
-from twice.runs import Receipt
+from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
 from twice.slices import Slice
 from twice.sources.files import content_hash, spark_path
@@ -48,12 +48,15 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         """Read the newest manifest, and see that the files it names are there."""
         table = self.table(name)
         current = log.newest(table)
+        if os.path.isdir(os.path.join(table, "_delta_log")):
+            raise Misuse(f"The folder of parquet:{name} is a Delta table.", fix="Give each target a folder of its own.")
         if current.version == NO_TABLE:
             return Sight(filled=_holds_files(table))
         damaged = dict(_damage(table, current))
         return Sight(
             version=current.version,
             head=current.version,
+            table_id=current.table_id,
             owner=current.owner,
             receipts=current.receipts,
             ended={**current.ended, **damaged},
@@ -98,7 +101,7 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         table = self.table(work.name)
         while True:
             base = log.newest(table)
-            _compare(work, base, receipt.owner)
+            _compare(work, base, staged, receipt.owner)
             try:
                 log.append(table, _published(base, work, staged, receipt))
             except Conflict:
@@ -106,6 +109,12 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
                 reach("parquet.rebase")
                 continue
             return
+
+    def settle(self, name: str) -> None:
+        """Force the newest manifest's name to disk: its writer may have died before it did."""
+        folder = log.log_folder(self.table(name))
+        if os.path.isdir(folder):
+            sync_file(folder)
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the attempt's files: no manifest names them."""
@@ -137,7 +146,7 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
 
 
-def _compare(work: Work, base: Manifest, owner: str) -> None:
+def _compare(work: Work, base: Manifest, staged: Staged, owner: str) -> None:
     """The slot rule and, where the plan was computed from the whole table, the head rule."""
     fence = base.receipts[work.slot].generation if work.slot in base.receipts else 0
     if fence != work.seen:
@@ -146,6 +155,8 @@ def _compare(work: Work, base: Manifest, owner: str) -> None:
         raise Conflict("the attempt's staging was swept")
     if base.owner not in ("", owner):
         raise Conflict("another ledger took the table")
+    if staged.handle and staged.handle[0] == "slot" and base.schema not in ("", staged.handle[2]):
+        raise Conflict("the table has other columns now")
     if work.compares_head and base.version != work.base.version:
         raise Conflict("the head moved")
 
@@ -206,12 +217,16 @@ def _damage(table: str, current: Manifest) -> Iterator[tuple[str, str]]:
             yield file.slot, f"its file {file.path} is gone"
             continue
         if size != file.size:
-            yield file.slot, f"its file {file.path} was changed"
+            yield file.slot, f"its file {file.path} has {size} bytes instead of {file.size}"
 
 
 def _holds_files(table: str) -> bool:
     """Tell whether a folder holds data that no manifest ever named."""
     try:
-        return any(not entry.name.startswith(("_", ".")) and entry.name != DATA for entry in os.scandir(table))
+        names = [
+            entry.name for entry in os.scandir(table) if not entry.name.startswith(("_", ".")) and entry.name != DATA
+        ]
+        staged = os.listdir(os.path.join(table, DATA)) if os.path.isdir(os.path.join(table, DATA)) else []
     except (FileNotFoundError, NotADirectoryError):
         return False
+    return bool(names) or not all(map(is_attempt, staged))

@@ -7,6 +7,7 @@ removed. Files that only old versions name are removed when these are past their
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -16,10 +17,10 @@ from dataclasses import replace
 from twice.abilities import Swept
 from twice.errors import Conflict
 from twice.faults import reach
+from twice.runs import is_attempt
 from twice.sight import NO_TABLE
 from twice.stores.parquet import manifest as log
 from twice.stores.parquet.manifest import Manifest
-import itertools
 
 _DAY_SECONDS = 86_400.0
 
@@ -60,7 +61,7 @@ def _sweep_unborn(table: str, live: frozenset[str], *, dry_run: bool) -> Swept:
 
 def _attempts_staged(table: str) -> Iterator[str]:
     try:
-        yield from sorted(os.listdir(os.path.join(table, "data")))
+        yield from filter(is_attempt, sorted(os.listdir(os.path.join(table, "data"))))
     except FileNotFoundError:
         return
 
