@@ -1,12 +1,8 @@
 """Fixtures only: one Spark session for all tests that can share it, and worlds on every store."""
 
 import itertools
-import os
-import sys
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 from worlds import STORES, World
 

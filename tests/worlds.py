@@ -215,7 +215,7 @@ class World:
             }
         if self.kind == "delta":
             frame = self.spark.read.format("delta").load(str(self.table())).where(f"day = DATE '{day}'")
-            paths = [Path(path.removeprefix("file://")) for path in frame.inputFiles()]
+            paths = [Path(path.removeprefix("file:").replace("//", "/", 1)) for path in frame.inputFiles()]
         else:
             paths = self._files_of(day)
         return {str(path): path.read_bytes() for path in paths}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = {"delta": "io.delta.sql.DeltaSparkSessionExtension"}
 _CATALOGS = {"delta": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.console.type = Console
@@ -113,13 +114,16 @@ class Engine:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.databricks.delta.snapshotPartitions": "1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={self._log4j().as_uri()}",
+            _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={self._log4j().as_uri()}",
         }
         if str(self.settings["spark.master"]).startswith("local"):
             conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
             conf["spark.driver.bindAddress"] = conf["spark.driver.host"] = "127.0.0.1"
         conf |= self._store_conf()
-        return conf | dict(self.settings.spark_conf)
+        asked = dict(self.settings.spark_conf)
+        # Both have a say in the JVM's options; elsewhere the project's own setting wins.
+        options = (conf[_JAVA_OPTIONS], asked.pop(_JAVA_OPTIONS, ""))
+        return conf | asked | {_JAVA_OPTIONS: " ".join(filter(None, options))}
 
     def _log4j(self) -> Path:
         file = self.settings.root / ".twice" / "log4j2.properties"

@@ -37,7 +37,7 @@ from twice.errors import (
 )
 from twice.explain import explain
 from twice.faults import reach
-from twice.fingerprint import Inputs, fingerprint
+from twice.fingerprint import Inputs, fingerprint_of
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
 from twice.plans import Pattern, Plan
@@ -110,16 +110,16 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     sight = store.look(job.slot.target.name)
     inputs = job.resolve()
     reach("inputs.resolved")
-    found = fingerprint(inputs, job.parameters) if job.declares_inputs else ""
+    found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
     return Considered(_decide(job, sight, ledger, asked, found), inputs, found)
 
 
-def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, print_: str) -> Plan:
+def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str) -> Plan:
     question = Question(
         slot=job.slot,
         pattern=job.pattern,
         zone=job.zone,
-        fingerprint=print_,
+        fingerprint=fingerprint,
         code=job.code,
         rerun_on_code=job.rerun_on_code,
         ledger_id=ledger.id,

@@ -67,7 +67,7 @@ class Source(Protocol):
         """Choose the inputs of a slot."""
 
 
-def fingerprint(inputs: Mapping[str, Inputs], parameters: Mapping[str, Any]) -> str:
+def fingerprint_of(inputs: Mapping[str, Inputs], parameters: Mapping[str, Any]) -> str:
     """Digest the inputs of all sources and the declared parameters."""
     facts = {"inputs": {name: chosen.facts for name, chosen in inputs.items()}, "parameters": dict(parameters)}
     return digest(json.dumps(facts, sort_keys=True, default=str))

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twice import matrix, settings
+from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
 from twice.errors import Misuse, TwiceError, suggestion
@@ -63,7 +63,24 @@ class Project:
 
     @cached_property
     def pipelines(self) -> Mapping[str, Pipeline]:
-        """All pipelines of the project's modules, by name."""
+        """All pipelines of the project's modules, by name, for looking and deciding."""
+        with light.without_spark(str(self.root)) as stand_ins:
+            try:
+                found = self._load_pipelines()
+            except Exception:
+                if not stand_ins:
+                    raise
+                found = {}
+        if not stand_ins or (found and not any(map(_is_incomplete, found.values()))):
+            return found
+        return self.whole_pipelines
+
+    @cached_property
+    def whole_pipelines(self) -> Mapping[str, Pipeline]:
+        """The same pipelines, with transforms that can be called."""
+        return self._load_pipelines()
+
+    def _load_pipelines(self) -> dict[str, Pipeline]:
         found: dict[str, Pipeline] = {}
         for module in self._modules():
             for pipeline in vars(module).values():
@@ -125,7 +142,7 @@ class Project:
 
         def rows(inputs: Mapping[str, Inputs], run: Run) -> Any:
             read = {name: chosen.read(self.engine) for name, chosen in inputs.items()}
-            return pipeline.call(read, run)
+            return self._callable(pipeline).call(read, run)
 
         return Job(
             slot=slot,
@@ -139,6 +156,12 @@ class Project:
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
         )
+
+    def _callable(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with a transform that can be called, if it was read with stand-ins."""
+        if self.__dict__.get("pipelines", {}).get(pipeline.name) is pipeline:
+            return self.whole_pipelines[pipeline.name]
+        return pipeline
 
     def place(self, slot: Slot, zone: str) -> Place:
         """Return where the sources of a slot are resolved."""
@@ -162,6 +185,12 @@ class _Locations:
 
     def put(self, name: str, location: str) -> None:
         self._project.ledger.locate(Target(self._store, name).text, location)
+
+
+def _is_incomplete(pipeline: Pipeline) -> bool:
+    """Tell whether a declaration, its transform aside, depends on something of Spark."""
+    declared = (pipeline.sources, pipeline.parameters, pipeline.pattern, pipeline.schedule)
+    return any(light.holds_stand_in(part) for part in declared)
 
 
 def _add(found: dict[str, Pipeline], pipeline: Pipeline) -> None:

@@ -14,7 +14,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
-    ("errors", "faults", "explain"),
+    ("errors", "faults", "explain", "light"),
     ("intervals",),
     ("runs", "placeholders"),
     ("slices", "sight"),

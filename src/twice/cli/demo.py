@@ -6,9 +6,7 @@ process of its own, and the table is compared with that of one clean run.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -17,9 +15,10 @@ import click
 
 from twice.cli.project import visits_csv, write_example
 from twice.errors import NotIdempotent
+from twice.prover.killers import run_command
 
 DAY = "2024-10-07"
-_KILLED = -9
+_KILLED = -signal.SIGKILL
 
 
 @click.command("demo")
@@ -127,27 +126,14 @@ class Story:
     def _twice(self, *words: str, fault: str = "", expect: int = 0) -> None:
         """Run one command as a process group of its own."""
         print(f"   $ twice {' '.join(words)}", flush=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TWICE_FAULTS")}
-        if fault:
-            environment["TWICE_FAULTS"] = fault
         began = time.monotonic()
-        done = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", "twice", *words],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            check=False,
-        )
-        for line in done.stdout.splitlines():
+        done = run_command(words, self.folder, fault)
+        for line in done.output.splitlines():
             print(f"     {line}")
-        ended = "killed" if done.returncode == _KILLED else f"exit {done.returncode}"
+        ended = "killed" if done.killed else f"exit {done.code}"
         print(f"     ({ended}, {time.monotonic() - began:.1f} s)", flush=True)
-        if done.returncode != expect:
-            raise NotIdempotent(f"The command ended with {done.returncode} instead of {expect}.")
+        if done.code != expect:
+            raise NotIdempotent(f"The command ended with {done.code} instead of {expect}.")
 
     def _table(self, expected: dict[str, int]) -> None:
         """Show the rows a day, and compare them with those of one clean run."""

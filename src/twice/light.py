@@ -1,0 +1,108 @@
+"""How is a file of pipelines read without loading Spark?
+
+People write `from pyspark.sql import functions as F` at the top of their files, and importing
+PySpark takes longer than deciding that there is nothing to do. So a file is first read with
+stand-ins for PySpark's modules: enough for declarations, useless for work. Anything that a
+stand-in cannot answer, and any pipeline that holds one, makes the file be read in full instead;
+and before a transform is called, its file is read in full too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_DEFERRED = ("pyspark", "delta", "pyarrow", "pandas")
+
+
+class StandIn:
+    """Stands for something of PySpark in a file that is only read for its declarations."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> StandIn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn(f"{self._name}.{name}")
+
+    def __call__(self, *_: Any, **__: Any) -> StandIn:
+        return StandIn(f"{self._name}(...)")
+
+    def __repr__(self) -> str:
+        return f"<stand-in for {self._name}>"
+
+
+class _Module(ModuleType):
+    """A module of which every name is a stand-in."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn(f"{self.__name__}.{name}")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Answers the imports of heavy packages with stand-ins."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in _DEFERRED:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return an empty stand-in."""
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is executed."""
+
+
+@contextmanager
+def without_spark(*project_folders: str) -> Iterator[bool]:
+    """Import with stand-ins inside the block, and forget afterwards whatever saw one of them.
+
+    Yields whether stand-ins are used: where PySpark is loaded already there is nothing to save.
+    """
+    if any(name in sys.modules for name in _DEFERRED):
+        yield False
+        return
+    before = set(sys.modules)
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield True
+    finally:
+        sys.meta_path.remove(finder)
+        for name in set(sys.modules) - before:
+            if _saw_stand_ins(sys.modules[name], project_folders):
+                del sys.modules[name]
+
+
+def _saw_stand_ins(module: ModuleType, project_folders: Sequence[str]) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return (
+        isinstance(module, _Module)
+        or any(file.startswith(folder) for folder in project_folders)
+        or any(isinstance(value, StandIn | _Module) for value in vars(module).values())
+    )
+
+
+def holds_stand_in(value: Any, depth: int = 4) -> bool:
+    """Tell whether a stand-in found its way into a declaration."""
+    if isinstance(value, StandIn | _Module):
+        return True
+    if depth == 0 or callable(value):
+        return False
+    if isinstance(value, dict):
+        return any(holds_stand_in(part, depth - 1) for pair in value.items() for part in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(holds_stand_in(part, depth - 1) for part in value)
+    return any(holds_stand_in(part, depth - 1) for part in getattr(value, "__dict__", {}).values())

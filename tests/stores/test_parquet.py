@@ -1,0 +1,104 @@
+"""What is peculiar to Parquet: its manifests, and readers that know nothing of Twice."""
+
+import json
+
+import pytest
+
+import twice
+from twice.faults import Died, armed, dying_at
+from twice.stores.parquet import manifest
+
+pytestmark = [pytest.mark.stores("parquet")]
+
+
+@pytest.fixture
+def published(world):
+    for day in ("2024-09-20", "2024-09-21"):
+        world.put(day, [f"{day}-a", f"{day}-b"])
+        world.run(day)
+    return world
+
+
+def test_other_tools_find_the_current_files(published):
+    from pyarrow import parquet
+
+    files = twice.current_files(f"parquet:{published.target}", project=published.folder)
+    assert sorted(row["id"] for file in files for row in parquet.read_table(file).to_pylist()) == [
+        "2024-09-20-a", "2024-09-20-b", "2024-09-21-a", "2024-09-21-b",
+    ]  # fmt: skip
+    newest = max((published.table() / "_twice/log").glob("*.json"))
+    named = [str(published.table() / file["path"]) for file in json.loads(newest.read_text())["files"]]
+    assert named == files
+
+
+def test_older_versions_are_read_until_tidy_buries_them(published):
+    published.put("2024-09-20", ["new"])
+    published.run("2024-09-20")
+    old = published.store.read(published.target, version=0)
+    assert sorted(row.id for row in old.collect()) == ["2024-09-20-a", "2024-09-20-b"]
+    swept = published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=False)
+    assert swept.removed_files > 0
+    with pytest.raises(twice.Fenced, match="not kept"):
+        published.store.read(published.target, version=0)
+    assert len(published.rows()) == 3
+    assert published.run("2024-09-20").state == "skipped"
+
+
+def test_versions_within_their_keeping_stay(published):
+    published.put("2024-09-20", ["new"])
+    published.run("2024-09-20")
+    swept = published.store.tidy(published.target, frozenset(), keep_days=7, dry_run=False)
+    assert swept.removed_files == 0
+    assert published.store.read(published.target, version=0).count() == 2
+
+
+def test_numbers_of_buried_versions_are_never_used_again(published):
+    published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=False)
+    before = manifest.versions(str(published.table()))
+    published.run("2024-09-20", force=True)
+    assert manifest.versions(str(published.table()))[: len(before)] == before
+    assert manifest.newest(str(published.table())).version == before[-1] + 1
+
+
+def test_a_dry_run_names_what_it_would_remove_and_removes_nothing(published):
+    with armed(dying_at("publish.before")), pytest.raises(Died):
+        published.run("2024-09-20", force=True)
+    before = published.litter()
+    swept = published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=True)
+    assert (len(swept.attempts), published.litter()) == (1, before)
+    assert before > 0
+
+
+def test_partition_values_that_look_alike_are_told_apart(make_world):
+    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
+    world.put("2024-09-20", ["01", "1", "a b", "ä/ö", "%2F"])
+    world.run("2024-09-20")
+    assert world.by_day() == {"2024-09-20": sorted(["01", "1", "a b", "ä/ö", "%2F"])}
+    world.put("2024-09-20", ["1"])
+    world.run("2024-09-20")
+    assert world.by_day() == {"2024-09-20": ["1"]}
+
+
+def test_the_first_two_slots_of_a_table_with_other_columns_are_not_mixed(make_world):
+    world = make_world()
+    world.put("2024-09-20", ["a"])
+    world.put("2024-09-21", ["b"])
+    raced = False
+
+    def race(point):
+        nonlocal raced
+        if point == "publish.before" and not raced:
+            raced = True
+            other = type(world)(
+                world.folder, world.kind, world.spark, transform=lambda rows: rows.selectExpr("*", "1 AS extra")
+            )
+            assert other.run("2024-09-21").state == "published"
+
+    with armed(race), pytest.raises(twice.NotPublished, match="lack the column 'extra'"):
+        world.run("2024-09-20")
+    assert world.rows() == [("b", "2024-09-21")]
+
+
+def test_one_folder_is_not_two_tables(published):
+    with pytest.raises(twice.Misuse, match="Parquet table of Twice"):
+        published.project.store("delta").look(published.target)
