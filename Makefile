@@ -30,11 +30,11 @@ demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be
 	@$(RUN)/twice demo
 
 test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
-	@$(RUN)/python -m pytest tests/core -q
-	@$(RUN)/python -m pytest tests --ignore=tests/core -q
+	@$(RUN)/python -m pytest tests -m "not spark" -q
+	@$(RUN)/python -m pytest tests -m spark -q
 
 test-core: $(VENV)/.test ## Run the tests that need no JVM, in seconds
-	@$(RUN)/python -m pytest tests/core -q
+	@$(RUN)/python -m pytest tests -m "not spark" -q
 
 check: $(VENV)/.test ## Lint, check types, check the direction of imports
 	@$(RUN)/ruff check .
@@ -45,8 +45,8 @@ check: $(VENV)/.test ## Lint, check types, check the direction of imports
 bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; prints ratios
 	@$(RUN)/python benchmarks/overwrite.py
 
-prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, with SIGKILL, and compare
-	@$(RUN)/python -m pytest tests/prover -q --every-kill
+prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, with SIGKILL, and race two processes a thousand times
+	@$(RUN)/python -m pytest tests/prover tests/races -q --every-kill
 
 lock: $(VENV)/.base ## Pin the requirements files again
 	@$(RUN)/python -m pip install --quiet uv

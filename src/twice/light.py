@@ -32,6 +32,7 @@ class StandIn:
         return StandIn(f"{self._name}.{name}")
 
     def __call__(self, *_: Any, **__: Any) -> StandIn:
+        """Stand for whatever the call would have returned."""
         return StandIn(f"{self._name}(...)")
 
     def __repr__(self) -> str:

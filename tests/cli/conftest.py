@@ -13,8 +13,6 @@ from twice.cli import main
 from twice.cli.project import visits_csv
 from twice.project import Project
 
-DAYS = ("2024-10-07", "2024-10-08", "2024-10-09", "2024-10-10")
-
 
 @dataclass(frozen=True)
 class Said:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 from twice.intervals import Interval, Schedule, parse_moment
@@ -50,7 +51,7 @@ def _offset(tz, when):
 
 def follow_each_other(intervals):
     """Tell whether each interval begins where the one before it ends."""
-    return all(before.end == after.start for before, after in zip(intervals, intervals[1:], strict=False))
+    return all(before.end == after.start for before, after in pairwise(intervals))
 
 
 def span(start, end):

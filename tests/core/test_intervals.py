@@ -92,7 +92,8 @@ def test_a_day_that_the_zone_left_out_is_no_interval_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("zone", "day"), [("America/Sao_Paulo", "2018-11-04"), ("Africa/Cairo", "2024-04-26"), ("Asia/Beirut", "2024-03-31")]
+    ("zone", "day"),
+    [("America/Sao_Paulo", "2018-11-04"), ("Africa/Cairo", "2024-04-26"), ("Asia/Beirut", "2024-03-31")],
 )
 def test_a_calendar_may_start_on_a_day_that_has_no_midnight(zone, day):
     after = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
@@ -108,7 +109,7 @@ def moment_in(zone, day):
 # ------------------------------------------------------------------ what is refused
 
 
-@pytest.mark.parametrize("naive", ["2024-10-07T06:00", "20241007", datetime(2024, 10, 7)])  # noqa: DTZ001 - the point
+@pytest.mark.parametrize("naive", ["2024-10-07T06:00", "20241007", datetime(2024, 10, 7)])
 def test_a_time_without_an_offset_is_refused(naive):
     with pytest.raises(Misuse, match="no offset from UTC"):
         Schedule("1 day", "2024-10-01").at(naive)
@@ -116,7 +117,7 @@ def test_a_time_without_an_offset_is_refused(naive):
 
 def test_an_interval_of_naive_times_is_refused():
     with pytest.raises(Misuse, match="no offset from UTC"):
-        Interval(datetime(2024, 10, 7), datetime(2024, 10, 8, tzinfo=UTC))  # noqa: DTZ001 - the point
+        Interval(datetime(2024, 10, 7), datetime(2024, 10, 8, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("end", ["2024-10-07T00:00Z", "2024-10-06T23:00Z"])
@@ -283,7 +284,7 @@ def test_cron_intervals_follow_each_other_around_every_change_of_the_clock(zone,
 # ------------------------------------------------------------------ walking along a calendar
 
 
-@given(zone=st.sampled_from(ZONES), every=EVERY, start=st.datetimes(datetime(1990, 1, 2), datetime(2024, 1, 1)))  # noqa: DTZ001
+@given(zone=st.sampled_from(ZONES), every=EVERY, start=st.datetimes(datetime(1990, 1, 2), datetime(2024, 1, 1)))
 def test_intervals_follow_each_other_without_a_hole(zone, every, start):
     schedule = Schedule(every, "1990-01-01", zone)
     interval = schedule.around(start.replace(tzinfo=UTC))
@@ -304,7 +305,11 @@ def test_every_moment_near_a_change_of_the_clock_lies_in_its_interval(zone, year
         assert schedule.at(interval.start) == interval
 
 
-@given(zone=st.sampled_from(ZONES), every=st.one_of(CRON, EVERY), hours=st.integers(0, 200))
+@given(
+    zone=st.sampled_from(ZONES),
+    every=st.one_of(CRON, EVERY.filter(lambda every: "minutes" not in every)),
+    hours=st.integers(0, 40),
+)
 @example(zone="Europe/Paris", every="0 6 * * *", hours=12)
 def test_the_newest_closed_interval_is_the_last_of_the_closed_ones(zone, every, hours):
     schedule = Schedule(every, "2024-01-01", zone)

@@ -43,7 +43,7 @@ def test_maintenance_ends_no_proof(world):
         "DELETE FROM {table} WHERE id LIKE '%-a'",
         "UPDATE {table} SET id = 'changed'",
         "INSERT INTO {table} VALUES ('foreign', DATE '2024-09-20')",
-        "CREATE OR REPLACE TABLE {table} (id STRING, day DATE) USING DELTA",
+        "CREATE OR REPLACE TABLE {table} USING DELTA PARTITIONED BY (day) AS SELECT 'x' AS id, DATE '2024-09-20' AS day",
     ],
 )
 def test_a_foreign_change_ends_every_proof(world, statement):
@@ -57,7 +57,7 @@ def test_109_old_receipts_survive_the_cleaning_of_the_log(world):
     """Commits are older than the log's retention and are cleaned away at a checkpoint."""
     world.put("2024-09-01", ["oldest"])
     world.run("2024-09-01")
-    sql(world, "ALTER TABLE {table} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 1 days')")
+    sql(world, "ALTER TABLE {table} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 1 days', 'delta.deletedFileRetentionDuration' = 'interval 1 days')")
     for number in range(2, 13):
         day = f"2024-09-{number:02}"
         world.put(day, [day])

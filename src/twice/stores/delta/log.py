@@ -300,10 +300,15 @@ def uncarried(table: str) -> tuple[int, float]:
             break
         commit = read_commit(table, version)
         if commit.payload:
-            oldest = commit.milliseconds
+            oldest = min(commit.milliseconds, _modified(table, version))
             found += commit.payload.carried is None
             stop = max(stop, commit.payload.carried.version if commit.payload.carried else NO_TABLE)
     return found, time.time() * 1000 - oldest if oldest else 0.0
+
+
+def _modified(table: str, version: int) -> int:
+    """When a commit's file was written, in milliseconds: Delta cleans its log by this time."""
+    return int(os.path.getmtime(os.path.join(log_folder(table), f"{version:020}.json")) * 1000)
 
 
 def _lost(table: str) -> Iterator[tuple[str, Receipt]]:

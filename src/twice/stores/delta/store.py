@@ -31,6 +31,8 @@ _RESTATED = "twice:restated"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _RETENTION_DAYS_DEFAULT = 30
 _DAY_MILLISECONDS = 86_400_000
+_CARRIED_ALWAYS = 500
+_CARRIED_SHARE = 100
 _PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
 
 
@@ -280,9 +282,13 @@ def _check_owner(table: str, owner: str) -> None:
 
 
 def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, most: int = 0) -> bool:
-    """Tell whether receipts should be carried forward: a tenth of them are not, or they grow old."""
+    """Tell whether receipts should be carried forward: always while they are few, else when they grow old.
+
+    Carried receipts take about a hundred bytes each. Above a few hundred of them one publish in many
+    carries them all, so that a publish stays cheap however long the history is.
+    """
     count, age = log.uncarried(table)
-    if count > max(most, len(sight.receipts) // 10):
+    if count > max(most, len(sight.receipts) // _CARRIED_SHARE - _CARRIED_ALWAYS // _CARRIED_SHARE):
         return True
     return age > _days(transaction.table_property("delta.logRetentionDuration")) * _DAY_MILLISECONDS / 4
 

@@ -1,0 +1,415 @@
+"""What was intended, and what was confirmed? The ledger alone, with real files, threads and processes."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
+import pytest
+from samples import ATTEMPT, receipt_of, slot_of
+
+from twice.errors import Busy, Misuse, NotPublished
+from twice.faults import Died
+from twice.ledger import AttemptRecord, SqliteLedger
+from twice.ledger.records import OPEN, Holder
+from twice.ledger.schema import MIGRATIONS, VERSION
+
+SLOT = slot_of("2024-09-20")
+RECORD = AttemptRecord("", SLOT.text, "out", "memory:lake/out", 1, "inputs", "code", OPEN)
+TAKES_LEASE = """
+import os, sys
+from twice.ledger import SqliteLedger
+with SqliteLedger(sys.argv[1]).lease("slot", "theirs"):
+    print("taken", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "ledger.db")
+
+
+@pytest.fixture
+def ledger(path):
+    return SqliteLedger(path)
+
+
+@contextmanager
+def another_process(path) -> Iterator[subprocess.Popen]:
+    """Yield a process that holds the lease, and ends without releasing it when its input is closed."""
+    command = [sys.executable, "-c", TAKES_LEASE, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "taken\n"
+        yield process
+
+
+def row_of(path, table):
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(f"SELECT * FROM {table}").fetchone()
+
+
+# ------------------------------------------------------------------ opening
+
+
+def test_a_ledger_is_made_with_its_folder(tmp_path):
+    made = SqliteLedger(str(tmp_path / "a" / "b" / "ledger.db"))
+    assert (len(made.id), made.attempts()) == (16, [])
+
+
+def test_a_ledger_keeps_its_id(path, ledger):
+    assert SqliteLedger(path).id == ledger.id
+
+
+def test_an_empty_file_becomes_a_ledger(path):
+    open(path, "w").close()
+    assert SqliteLedger(path).intend(RECORD).attempt
+
+
+@pytest.mark.parametrize("version", range(VERSION))
+def test_an_older_ledger_is_brought_up_to_date(path, version):
+    with closing(sqlite3.connect(path)) as db:
+        for migration in MIGRATIONS[:version]:
+            db.executescript(migration)
+        db.execute(f"PRAGMA user_version={version}")
+    opened = SqliteLedger(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
+    assert opened.attempt(opened.intend(RECORD).attempt).slot == SLOT.text
+
+
+def test_a_ledger_is_made_once_by_many_at_once(path):
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: SqliteLedger(path).id, range(8)))) == 1
+
+
+def test_a_newer_ledger_is_refused_and_left_alone(path, ledger):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version={VERSION + 1}")
+    with pytest.raises(Misuse, match="written by a newer Twice"):
+        SqliteLedger(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION + 1
+
+
+@pytest.mark.parametrize(
+    "place", ["file/ledger.db", "file/folder/ledger.db", "folder", "/proc/ledger.db", "/proc/a/b.db"]
+)
+def test_a_place_where_nothing_can_be_written_is_misuse(tmp_path, place):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Misuse, match=r"cannot be opened(.|\n)*Make its folder writable") as refused:
+        SqliteLedger(str(tmp_path / place))
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("content", [b"this is not a database, and it never was" * 9, b"\0" * 4096])
+def test_a_damaged_ledger_says_to_move_it_away(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    with pytest.raises(Misuse, match="move the file away, then run twice ledger rebuild"):
+        SqliteLedger(path)
+
+
+def test_a_ledger_that_was_cut_short_says_to_move_it_away(path, ledger):
+    ledger.intend(RECORD)
+    os.truncate(path, 4096)
+    with pytest.raises(Misuse, match="move the file away, then run twice ledger rebuild"):
+        SqliteLedger(path).intend(RECORD)
+
+
+def test_a_ledger_that_breaks_while_it_is_used_publishes_nothing(path, ledger):
+    with open(path, "r+b") as file:
+        file.write(b"broken" * 20)
+    with pytest.raises(NotPublished, match="cannot be used"):
+        ledger.intend(RECORD)
+
+
+# ------------------------------------------------------------------ attempts
+
+
+def test_an_intention_is_named_and_kept(ledger):
+    named = ledger.intend(RECORD)
+    assert named.attempt.startswith(f"{ledger.id[:8]}-1-")
+    assert (named.state, named.pid, named.ended_at) == ("started", os.getpid(), "")
+    assert ledger.attempt(named.attempt) == named
+
+
+def test_attempts_are_counted_across_ledger_objects_and_threads(path):
+    def work(_):
+        opened = SqliteLedger(path)
+        return [opened.intend(RECORD).attempt.split("-")[1] for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        counters = [int(number) for numbers in pool.map(work, range(4)) for number in numbers]
+    assert sorted(counters) == list(range(1, 21))
+
+
+def test_an_attempt_is_found_by_the_beginning_of_its_name(ledger):
+    first, second = ledger.intend(RECORD), ledger.intend(RECORD)
+    assert ledger.attempt(f"{ledger.id[:8]}-2") == second
+    assert ledger.attempt(ledger.id[:8]) is None
+    assert ledger.attempt(first.attempt) == first
+    assert ledger.attempt("none") is None
+
+
+def test_attempts_are_listed_newest_first(ledger):
+    names = [ledger.intend(RECORD).attempt for _ in range(3)]
+    ledger.end(names[0], "failed", "for a reason")
+    assert [record.attempt for record in ledger.attempts()] == names[::-1]
+    assert [record.reason for record in ledger.attempts(state="failed", slot=SLOT.text)] == ["for a reason"]
+    assert ledger.attempts(pipeline="other") == []
+    assert len(ledger.attempts(limit=2)) == 2
+
+
+def test_an_attempt_ends_once(ledger):
+    name = ledger.intend(RECORD).attempt
+    ledger.end(name, "failed", "first")
+    ledger.end(name, "refused", "second")
+    assert (ledger.attempt(name).state, ledger.attempt(name).reason) == ("failed", "first")
+
+
+# ------------------------------------------------------------------ confirmations
+
+
+def test_a_confirmation_closes_the_attempt_and_keeps_the_receipt(ledger):
+    name = ledger.intend(RECORD).attempt
+    receipt = receipt_of(SLOT, attempt=name, first_version=4)
+    ledger.confirm(name, receipt, 5)
+    found = ledger.attempt(name)
+    assert (found.state, found.rows, found.version_after) == ("published", 3, 5)
+    assert (ledger.known(SLOT.text), ledger.published()) == (receipt, [(receipt, 5)])
+
+
+def test_a_confirmation_marks_the_attempt_that_the_store_names_published(ledger):
+    dead, alive = (ledger.intend(RECORD).attempt for _ in range(2))
+    ledger.confirm(alive, receipt_of(SLOT, attempt=dead, first_version=4), 5, "skipped", "found")
+    assert [(r.state, r.reason) for r in ledger.attempts()] == [
+        ("skipped", "found"),
+        ("published", "found in the store"),
+    ]
+    assert ledger.attempt(dead).version_after == 4
+
+
+@pytest.mark.parametrize("state", ["died", "unknown"])
+def test_an_attempt_given_up_for_lost_is_marked_published_when_the_store_has_it(ledger, state):
+    name = ledger.intend(RECORD).attempt
+    ledger.end(name, state)
+    ledger.confirm("", receipt_of(SLOT, attempt=name), 0)
+    assert ledger.attempt(name).state == "published"
+
+
+def test_a_confirmation_leaves_a_failed_attempt_alone(ledger):
+    name = ledger.intend(RECORD).attempt
+    ledger.end(name, "failed", "for a reason")
+    ledger.confirm("", receipt_of(SLOT, attempt=name), 0)
+    assert (ledger.attempt(name).state, ledger.attempt(name).reason) == ("failed", "for a reason")
+
+
+def test_nothing_is_known_of_a_slot_that_was_never_confirmed(ledger):
+    ledger.intend(RECORD)
+    assert (ledger.known(SLOT.text), ledger.published()) == (None, [])
+
+
+def test_versions_are_listed_newest_first(ledger):
+    for generation, version in ((1, 0), (2, 3)):
+        ledger.confirm("", receipt_of(SLOT, generation, first_version=version), 9)
+    found = ledger.versions("memory:lake/out")
+    assert [(one["version"], one["generation"]) for one in found] == [(3, 2), (0, 1)]
+
+
+def test_a_rebuild_believes_the_store_and_leaves_other_targets_alone(ledger):
+    other = receipt_of(slot_of("2024-09-20", target="memory:lake/other"))
+    gone, found = receipt_of(slot_of("2024-09-21")), receipt_of(SLOT, 2, first_version=6)
+    for receipt in (other, gone, receipt_of(SLOT, 7)):
+        ledger.confirm("", receipt, 1)
+    assert ledger.rebuild(["memory:lake/out"], [(found, 8)]) == 1
+    assert ledger.published("memory:lake/out") == [(found, 8)]
+    assert ledger.published("memory:lake/other") == [(other, 1)]
+
+
+# ------------------------------------------------------------------ acceptances, targets, hashes
+
+
+def test_an_acceptance_is_bound_to_what_happened(ledger):
+    assert ledger.accepted(SLOT.text) == ""
+    ledger.accept(SLOT.text, "version 7", "somebody")
+    ledger.accept(SLOT.text, "version 9", "somebody else")
+    assert ledger.accepted(SLOT.text) == "version 9"
+
+
+def test_the_place_of_a_table_is_remembered(ledger):
+    assert ledger.location("delta:visits") == ""
+    ledger.locate("delta:visits", "warehouse/visits")
+    ledger.locate("delta:visits", "warehouse/moved")
+    assert ledger.location("delta:visits") == "warehouse/moved"
+
+
+def test_hashes_are_remembered_until_they_are_too_many(ledger, monkeypatch):
+    monkeypatch.setattr("twice.ledger.sqlite._HASHES_KEPT", 2)
+    ledger.remember({"a": "1", "b": "2", "c": "3"})
+    assert ledger.recall(["c", "a", "x"]) == {"a": "1", "c": "3"}
+    ledger.remember({"d": "4"})
+    assert ledger.recall(["a", "b", "c", "d"]) == {"d": "4"}
+
+
+def test_a_newer_hash_takes_the_place_of_an_older(ledger):
+    ledger.remember({"a": "1"})
+    ledger.remember({"a": "2"})
+    assert ledger.recall(["a"]) == {"a": "2"}
+    assert ledger.recall([]) == {}
+
+
+# ------------------------------------------------------------------ leases
+
+
+def test_a_slot_is_busy_while_its_holder_lives(ledger):
+    with ledger.lease("slot", "mine"), pytest.raises(Busy, match="by attempt mine") as refused:
+        ledger.lease("slot", "theirs").__enter__()
+    assert refused.value.exit_code == 4
+
+
+def test_a_slot_is_busy_while_another_process_works(path, ledger):
+    with another_process(path), pytest.raises(Busy, match="by attempt theirs"):
+        ledger.lease("slot", "mine").__enter__()
+
+
+def test_leases_of_two_slots_do_not_meet(ledger):
+    with ledger.lease("slot", "mine"), ledger.lease("other", "theirs"):
+        assert ledger.live_attempts() == {"mine", "theirs"}
+    assert ledger.live_attempts() == frozenset()
+
+
+def test_an_attempt_does_not_stand_in_its_own_way(ledger):
+    with ledger.lease("slot", "mine"), ledger.lease("slot", "mine"):
+        assert (ledger.busy("slot"), ledger.busy("slot", "mine"), ledger.busy("other")) == ("mine", "", "")
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_lease_is_released_when_the_work_ends_or_fails(ledger, error):
+    with pytest.raises(error) if error else closing(open(os.devnull)), ledger.lease("slot", "mine"):
+        if error:
+            raise error
+    assert ledger.busy("slot") == ""
+
+
+def test_a_lease_is_not_released_by_a_death(ledger):
+    with pytest.raises(Died), ledger.lease("slot", "mine"):
+        raise Died
+    assert ledger.busy("slot") == "mine"
+
+
+def test_a_lease_is_taken_over_at_once_from_a_dead_process(path, ledger):
+    with another_process(path) as process:
+        assert ledger.busy("slot") == "theirs"
+        process.communicate("")
+    with ledger.lease("slot", "mine"):
+        assert ledger.live_attempts() == {"mine"}
+
+
+def test_a_lease_is_taken_over_from_a_process_that_died_and_was_not_yet_buried(path, ledger):
+    with another_process(path) as process:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with ledger.lease("slot", "mine"):
+            assert ledger.live_attempts() == {"mine"}
+
+
+def test_a_holder_whose_number_was_given_to_another_process_is_dead():
+    me = Holder.me()
+    assert not me.is_dead
+    assert Holder(me.host, me.pid, "1").is_dead
+    assert not Holder("elsewhere", me.pid, "1").is_dead
+
+
+def test_a_silent_lease_is_taken_over_when_it_runs_out(path):
+    silent = SqliteLedger(path, lease_seconds=0.05, renew_seconds=60)
+    with silent.lease("slot", "theirs"):
+        time.sleep(0.1)
+        with silent.lease("slot", "mine"):
+            assert row_of(path, "leases")[1] == "mine"
+        assert row_of(path, "leases") is None
+
+
+def test_an_attempt_whose_lease_is_taken_over_is_marked_dead_until_it_speaks(path):
+    ledger = SqliteLedger(path, lease_seconds=0)
+    name = ledger.intend(RECORD).attempt
+    with ledger.lease("slot", name), ledger.lease("slot", "mine"):
+        assert (ledger.attempt(name).state, ledger.attempt(name).reason) == ("died", "its lease ran out")
+        ledger.end(name, "failed", "it woke up")
+    assert ledger.attempt(name).state == "failed"
+
+
+def test_a_lease_that_was_taken_over_is_not_released_by_its_first_holder(path):
+    ledger = SqliteLedger(path, lease_seconds=0)
+    first, second = ledger.lease("slot", "first"), ledger.lease("slot", "second")
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
+        assert row_of(path, "leases")[1] == "second"
+
+
+def test_a_lease_is_renewed_in_the_background(path):
+    ledger = SqliteLedger(path, renew_seconds=0.02)
+    with ledger.lease("slot", "mine"):
+        first = row_of(path, "leases")
+        deadline = time.monotonic() + 10
+        while row_of(path, "leases") == first and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert row_of(path, "leases")[-1] > first[-1]
+
+
+def test_a_lease_is_not_renewed_after_a_death(path):
+    ledger = SqliteLedger(path, lease_seconds=0.2, renew_seconds=0.02)
+    with pytest.raises(Died), ledger.lease("slot", "mine"):
+        raise Died
+    time.sleep(0.3)
+    assert ledger.busy("slot") == ""
+
+
+@pytest.mark.parametrize("hours", [-48, 48])
+def test_a_clock_that_is_set_changes_no_lease(ledger, monkeypatch, hours):
+    with ledger.lease("slot", "mine"):
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + hours * 3600)
+        assert ledger.busy("slot") == "mine"
+        with pytest.raises(Busy):
+            ledger.lease("slot", "theirs").__enter__()
+    assert ledger.busy("slot") == ""
+
+
+def test_a_lease_of_another_boot_is_over(path, ledger):
+    with ledger.lease("slot", "theirs"):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE leases SET boot='another', expires=expires + 1000000")
+        with ledger.lease("slot", "mine"):
+            assert ledger.live_attempts() == {"mine"}
+
+
+def test_of_many_threads_one_gets_the_lease(path):
+    taken, done, start = [], threading.Event(), threading.Barrier(6)
+
+    def work(number):
+        ledger = SqliteLedger(path)
+        start.wait()
+        try:
+            with ledger.lease("slot", f"{ATTEMPT}{number}"):
+                taken.append(number)
+                done.wait(10)
+        except Busy:
+            return "busy"
+        return "worked"
+
+    with ThreadPoolExecutor(6) as pool:
+        results = [pool.submit(work, number) for number in range(6)]
+        while sum(result.done() for result in results) < 5:
+            time.sleep(0.01)
+        done.set()
+    assert sorted(result.result() for result in results) == ["busy"] * 5 + ["worked"]
+    assert len(taken) == 1

@@ -1,0 +1,205 @@
+"""What does `twice.toml` say, and where did each value come from?"""
+
+import os
+
+import pytest
+
+from twice.errors import Misuse
+from twice.settings import DEFAULTS, FILE, StoreSettings, find_root, load
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("TWICE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Return a reader of a project file with this text."""
+
+    def read(text, **overrides):
+        (tmp_path / FILE).write_text(text, encoding="utf-8")
+        return load(tmp_path, {name.replace("__", "."): value for name, value in overrides.items()})
+
+    return read
+
+
+# ------------------------------------------------------------------ where values come from
+
+
+def test_without_a_file_all_are_defaults(tmp_path):
+    found = load(tmp_path)
+    assert {key: value.value for key, value in found.values.items()} == DEFAULTS
+    assert {value.origin for value in found.values.values()} == {"default"}
+    assert found.file is None
+
+
+def test_the_command_line_wins_over_the_environment_the_file_and_the_default(loaded, monkeypatch):
+    text, origins = "[spark]\nmaster = 'local[3]'\n", []
+    origins.append(loaded("").values["spark.master"])
+    origins.append(loaded(text).values["spark.master"])
+    monkeypatch.setenv("TWICE_SPARK_MASTER", "local[2]")
+    origins.append(loaded(text).values["spark.master"])
+    origins.append(loaded(text, spark__master="local[1]").values["spark.master"])
+    assert [(value.value, value.origin) for value in origins] == [
+        ("local[*]", "default"),
+        ("local[3]", "twice.toml"),
+        ("local[2]", "environment (TWICE_SPARK_MASTER)"),
+        ("local[1]", "command line"),
+    ]
+
+
+def test_an_option_that_was_not_given_does_not_count(loaded):
+    assert loaded("", spark__master=None)["spark.master"] == "local[*]"
+
+
+def test_a_number_may_come_from_the_environment(loaded, monkeypatch):
+    monkeypatch.setenv("TWICE_LEASES_SECONDS", "7.5")
+    assert loaded("[leases]\nseconds = 30\n")["leases.seconds"] == 7.5
+
+
+def test_a_whole_number_is_a_number(loaded):
+    assert loaded("[leases]\nseconds = 30\n")["leases.seconds"] == 30.0
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "meant"),
+    [
+        ("[leeses]\nseconds = 1", r"\[leeses\]", "leases"),
+        ("[leases]\nsecond = 1", "leases.second ", "leases.seconds"),
+        ("[project]\npipeline = 'x'", "project.pipeline ", "project.pipelines"),
+        ("[spark]\nconfig = 'x'", "spark.config", "spark.conf"),
+        ("[stores.lake]\nkind = 'delta'\nrot = 'x'", "stores.lake.rot", "root"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_a_suggestion(loaded, text, what, meant):
+    with pytest.raises(Misuse, match=rf"{what}.* is not known.\n  Did you mean '{meant}'"):
+        loaded(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[leases]\nseconds = 'soon'", "leases.seconds must be a number"),
+        ("[leases]\nseconds = [1]", "leases.seconds must be a number"),
+        ("[leases]\nseconds = true", "leases.seconds must be a number"),
+        ("[leases]\nseconds = 2024-10-07", "leases.seconds must be a number"),
+        ("[ledger]\nurl = 5", "ledger.url must be text"),
+        ("[spark.master]\nx = 1", "spark.master must be text"),
+        ("leases = 60", "leases in twice.toml must be a table"),
+        ("stores = 'x'", "stores in twice.toml must be a table"),
+        ("[spark]\nconf = 'x'", "spark.conf in twice.toml must be a table"),
+        ("[stores.lake]\nroot = 'x'", r"\[stores.lake\] in twice.toml needs a kind"),
+        ("[stores]\nlake = 'delta'", r"\[stores.lake\] in twice.toml needs a kind"),
+    ],
+)
+def test_a_wrong_type_is_refused(loaded, text, what):
+    with pytest.raises(Misuse, match=what):
+        loaded(text)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+def test_a_lease_that_is_no_length_of_time_is_refused(loaded, seconds):
+    with pytest.raises(Misuse, match=r"leases.seconds"):
+        loaded(f"[leases]\nseconds = {seconds}\n")
+
+
+def test_a_wrong_type_in_the_environment_is_refused(loaded, monkeypatch):
+    monkeypatch.setenv("TWICE_TIDY_KEEP_DAYS", "a week")
+    with pytest.raises(Misuse, match=r"tidy.keep_days must be a number, not 'a week'"):
+        loaded("")
+
+
+def test_what_is_no_toml_is_refused(loaded):
+    with pytest.raises(Misuse, match=r"twice.toml cannot be read"):
+        loaded("[leases\nseconds = 1")
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
+    (tmp_path / FILE).write_bytes(b"# \xff\xfe\n")
+    with pytest.raises(Misuse, match=r"twice.toml cannot be read"):
+        load(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path):
+    (tmp_path / FILE).write_bytes(b"#" * (1 << 20) + b"\n")
+    with pytest.raises(Misuse, match="larger than 1,048,576 bytes"):
+        load(tmp_path)
+
+
+# ------------------------------------------------------------------ variables
+
+
+def test_a_variable_is_filled_in(loaded, monkeypatch):
+    monkeypatch.setenv("HOST_OF_SPARK", "spark.example")
+    assert loaded("[spark]\nmaster = 'spark://${HOST_OF_SPARK}:7077'")["spark.master"] == "spark://spark.example:7077"
+
+
+def test_a_variable_that_is_not_set_is_refused(loaded):
+    with pytest.raises(Misuse, match=r"spark.master needs the environment variable NOT_SET_ANYWHERE"):
+        loaded("[spark]\nmaster = '${NOT_SET_ANYWHERE}'")
+
+
+def test_a_variable_may_have_a_default(loaded, monkeypatch):
+    text = "[spark]\nmaster = '${MASTER_OF_SPARK:-local[2]}'"
+    assert loaded(text)["spark.master"] == "local[2]"
+    monkeypatch.setenv("MASTER_OF_SPARK", "")
+    assert loaded(text)["spark.master"] == ""
+
+
+def test_a_variable_that_nobody_needs_may_be_missing(loaded):
+    assert loaded("[spark]\nmaster = '${NOT_SET_ANYWHERE}'", spark__master="local[1]")["spark.master"] == "local[1]"
+
+
+def test_stores_and_spark_settings_take_variables_too(loaded, monkeypatch):
+    monkeypatch.setenv("LAKE", "shared/lake")
+    found = loaded("[stores.lake]\nkind = 'delta'\nroot = '${LAKE}'\n[spark.conf]\n'a.b' = '${LAKE}'\n")
+    assert found.stores == {"lake": StoreSettings("lake", "delta", "shared/lake")}
+    assert found.spark_conf == {"a.b": "shared/lake"}
+
+
+# ------------------------------------------------------------------ Spark's own settings
+
+
+def test_spark_settings_become_text_as_spark_writes_it(loaded):
+    text = "[spark.conf]\n'a.b' = true\n'a.c' = 2\n'a.d' = '2g'\n'a.e' = 0.5\n"
+    assert loaded(text).spark_conf == {"a.b": "true", "a.c": "2", "a.d": "2g", "a.e": "0.5"}
+
+
+@pytest.mark.parametrize("text", ["[spark.conf]\nspark.driver.memory = '2g'\n", "[spark.conf]\n'spark.x' = ['a']\n"])
+def test_a_spark_setting_without_quotes_is_refused(loaded, text):
+    with pytest.raises(Misuse, match="a name without quotes"):
+        loaded(text)
+
+
+# ------------------------------------------------------------------ the ledger and the root
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("sqlite:///a/b.db", "a/b.db"), ("sqlite:////else/where.db", "/else/where.db")]
+)
+def test_a_ledger_is_under_the_project_or_where_it_says(loaded, tmp_path, url, path):
+    assert loaded(f"[ledger]\nurl = '{url}'").ledger_path == str(tmp_path / path)
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://x", "ledger.db", ""])
+def test_an_unknown_ledger_is_refused(loaded, url):
+    with pytest.raises(Misuse, match=r"is not known.\n  Use sqlite:///path"):
+        _ = loaded(f"[ledger]\nurl = '{url}'").ledger_path
+
+
+def test_a_project_is_found_from_a_folder_inside_it(tmp_path):
+    (tmp_path / FILE).touch()
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    assert find_root(inside) == tmp_path.resolve()
+
+
+def test_a_folder_that_is_called_like_the_file_is_no_project(tmp_path):
+    (tmp_path / "a" / FILE).mkdir(parents=True)
+    (tmp_path / FILE).touch()
+    assert find_root(tmp_path / "a") == tmp_path.resolve()
