@@ -211,6 +211,7 @@ def test_jars_of_an_unknown_store_are_refused(twice):
     assert (said.code, "Did you mean 'delta'?" in said.err) == (2, True)
 
 
+@pytest.mark.spark
 def test_doctor_finds_all_that_a_run_needs(twice, home):
     said = twice("doctor")
     assert (said.code, " NO " in said.out) == (0, False)

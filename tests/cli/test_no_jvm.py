@@ -66,7 +66,9 @@ def test_a_refusal_calls_no_java(alone, published):
 
 
 @pytest.mark.stores("parquet", "delta")
-def test_a_rerun_does_not_even_load_pyspark(alone):
+@pytest.mark.parametrize("imports", ["", "from pyspark.sql import functions as F\n"], ids=["plain", "with functions"])
+def test_a_rerun_does_not_even_load_pyspark(alone, published, imports):
+    published.edit("pipelines/visits.py", "import twice\n", f"{imports}import twice\n")
     program = (
         "import sys; from twice.cli import main; code = main(sys.argv[1:]);"
         "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'rich') if name in sys.modules]); sys.exit(code)"

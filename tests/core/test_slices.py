@@ -16,9 +16,19 @@ from twice.slices import ColumnSlice, PredicateSlice, quoted, string_literal
 from twice.stores.memory import MemoryStore
 
 HOUR = timedelta(hours=1)
+CLOCKS = st.tuples(st.sampled_from(ZONES), st.integers(1991, 2024)).filter(lambda clock: changes_of_clock(*clock))
 DAY = slot_of("2024-10-07")
-WARSAW = Slot("out", Target("memory", "lake/out"), interval("2024-10-07", zone="Europe/Warsaw"))
-SIX = Slot("out", Target("memory", "lake/out"), interval("2024-10-07T06:00Z", "1 hour"))
+
+
+def slot_on(part):
+    return Slot("out", Target("memory", "lake/out"), part)
+
+
+def hour(number):
+    return slot_on(interval(f"2024-10-07T{number:02}:00Z", "1 hour"))
+
+
+WARSAW = slot_on(interval("2024-10-07", zone="Europe/Warsaw"))
 
 
 def sql(slot, type_, zone="UTC", column="at"):
@@ -59,14 +69,16 @@ def test_a_column_that_is_not_there_is_refused_with_a_suggestion():
         ColumnSlice("day", DAY).sql({"days": "date", "id": "string"})
 
 
+@pytest.mark.parametrize("number", [0, 6, 23])
 @pytest.mark.parametrize("type_", ["date", "int"])
-def test_an_hourly_slot_has_no_day_of_its_own(type_):
+def test_an_hourly_slot_has_no_day_of_its_own(type_, number):
     with pytest.raises(Misuse, match="several slots of 'out' may start on one"):
-        sql(SIX, type_)
+        sql(hour(number), type_)
 
 
-def test_an_hourly_slot_is_its_first_moment_in_a_string_column():
-    assert sql(SIX, "string") == "`at` = '2024-10-07T06:00Z'"
+@pytest.mark.parametrize("number", [0, 6, 23])
+def test_an_hourly_slot_is_its_first_moment_in_a_string_column(number):
+    assert sql(hour(number), "string") == f"`at` = '2024-10-07T{number:02}:00Z'"
 
 
 def test_a_slot_without_an_interval_is_no_range_of_time():
@@ -75,7 +87,7 @@ def test_a_slot_without_an_interval_is_no_range_of_time():
 
 
 def test_a_bound_is_as_exact_as_a_cron_line_with_seconds():
-    slot = Slot("out", Target("memory", "lake/out"), interval("2024-10-07", "* * * * * */30"))
+    slot = slot_on(interval("2024-10-07", "* * * * * */30"))
     assert sql(slot, "timestamp").endswith("`at` < TIMESTAMP '2024-10-07 00:00:30+00:00'")
 
 
@@ -203,28 +215,27 @@ def test_keys_01_and_1_do_not_replace_each_other_on_the_memory_store():
 
 
 @given(
-    zone=st.sampled_from(ZONES),
-    year=st.integers(1991, 2024),
+    clock=CLOCKS,
     every=st.sampled_from(
         ["30 minutes", "1 hour", "6 hours", "23 hours", "25 hours", "1 day", "2 days", "0 */7 * * *"]
     ),
 )
-@example(zone="Europe/Warsaw", year=2024, every="23 hours")
-@example(zone="Pacific/Apia", year=2011, every="1 day")
-@example(zone="America/Nuuk", year=2024, every="30 minutes")
-@example(zone="America/St_Johns", year=2010, every="30 minutes")
-def test_two_slots_never_share_a_label(zone, year, every):
-    schedule = Schedule(every, "1990-01-01", zone)
-    for change in changes_of_clock(zone, year):
+@example(clock=("Europe/Warsaw", 2024), every="23 hours")
+@example(clock=("Pacific/Apia", 2011), every="1 day")
+@example(clock=("America/Nuuk", 2024), every="30 minutes")
+@example(clock=("America/St_Johns", 2010), every="30 minutes")
+def test_two_slots_never_share_a_label(clock, every):
+    schedule = Schedule(every, "1990-01-01", clock[0])
+    for change in changes_of_clock(*clock):
         parts = list(schedule.from_to(change - 50 * HOUR, change + 50 * HOUR))
-        labels = {ColumnSlice("at", Slot("out", Target("memory", "lake/out"), part), zone).label for part in parts}
+        labels = {ColumnSlice("at", slot_on(part), clock[0]).label for part in parts}
         assert len(labels) == len(parts)
 
 
-@given(zone=st.sampled_from(ZONES), year=st.integers(1991, 2024), every=st.sampled_from(["1 day", "2 days", "1 week"]))
-def test_a_daily_slot_is_called_by_its_day(zone, year, every):
-    schedule = Schedule(every, "1990-01-01", zone)
-    for change in changes_of_clock(zone, year):
+@given(clock=CLOCKS, every=st.sampled_from(["1 day", "2 days", "1 week"]))
+def test_a_daily_slot_is_called_by_its_day(clock, every):
+    schedule = Schedule(every, "1990-01-01", clock[0])
+    for change in changes_of_clock(*clock):
         part = schedule.around(change)
-        label = ColumnSlice("at", Slot("out", Target("memory", "lake/out"), part), zone).label
+        label = ColumnSlice("at", slot_on(part), clock[0]).label
         assert label == f"{part.start.astimezone(schedule.tz):%Y-%m-%d}"

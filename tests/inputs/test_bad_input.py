@@ -384,14 +384,12 @@ def test_a_session_that_ignores_corrupt_files_does_not_lose_rows(filled, spark, 
         )
 
 
-@ONE
 @pytest.mark.parametrize("option", ["ignoreCorruptFiles", "ignoreMissingFiles"])
 def test_an_option_that_ignores_files_is_refused_where_it_is_declared(option):
     with pytest.raises(Misuse, match=option):
         twice.files("landing/*.csv", schema=SCHEMA, options={option: "true"})
 
 
-@ONE
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -419,7 +417,6 @@ def test_a_schema_that_is_none_is_told_so(filled):
     refused(filled, NotPublished, "(?i)strin|datatype", **reading("landing/x.csv", schema="id strin, n int, day date"))
 
 
-@ONE
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [

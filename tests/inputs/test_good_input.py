@@ -105,10 +105,10 @@ def test_files_of_odd_names_are_all_found_by_a_wildcard_once_each(reader):
 @pytest.mark.spark
 def test_folders_of_odd_names_are_walked(reader):
     folders = ["a b", "c{d}", "e%2F", "f[1]", "g\nh", "😀", "day=2024-09-21", "i*"]
-    for folder in folders:
-        reader.put(f"landing/{folder}/x.csv", csv_of([folder]))
-    assert reader.ids("landing/*/x.csv") == sorted(folders)
-    assert reader.ids("landing/**/*.csv") == sorted(folders)
+    for number, folder in enumerate(folders):
+        reader.put(f"landing/{folder}/x.csv", csv_of([str(number)]))
+    assert reader.ids("landing/*/x.csv") == list("01234567")
+    assert reader.ids("landing/**/*.csv") == list("01234567")
 
 
 @pytest.mark.spark
@@ -256,7 +256,7 @@ def test_a_target_may_have_an_odd_name(kind, spark, tmp_path, target):
     assert world.rows() == [("b", SECOND), ("c", FIRST)]
 
 
-KEYS = ["it's", 'say "hi"', "back\\slash", "a/b", "a%2Fb", "new\nline", "😀", "{x} [1]*", "=", "1", "01", " "]
+KEYS = ['it\'s "so"', "back\\slash", "a/b%2F", "new\nline 😀", "{x} [1]*=", "1", "01"]
 
 
 @BOTH
@@ -282,12 +282,20 @@ def test_a_key_may_hold_anything(kind, spark, tmp_path):
 
 
 @BOTH
-def test_partition_values_come_back_as_they_went_in(kind, spark, tmp_path):
-    world = World(tmp_path / "world", kind, spark, pattern=twice.data_overwrite(partitions=["id"]))
-    ids = ["a/b", "x=y", "100%", "%2F", "01", "1", "..", "new\nline", "it's", "😀", " ", "NULL", ""]
+def test_partition_values_come_back_as_they_went_in(make_world):
+    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
+    ids = ["a/b", "x=y", "100%", "%2F", "01", "1", "..", "new\nline", "it's", "😀", " ", "NULL"]
     world.put(SECOND, ids)
     world.run(SECOND)
     assert sorted(one for one, _ in world.rows()) == sorted(ids)
     world.put(SECOND, ids[:3])
     world.run(SECOND)
     assert sorted(one for one, _ in world.rows()) == sorted(ids[:3])
+
+
+@BOTH
+def test_an_empty_partition_value_is_not_turned_into_null(make_world):
+    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
+    world.put(SECOND, ["", "a"])
+    world.run(SECOND)
+    assert {row["id"] for row in world.store.read(world.target).collect()} == {"", "a"}
