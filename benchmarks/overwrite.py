@@ -62,7 +62,7 @@ class Bench:
 
     def __init__(self, root: Path, rows: int) -> None:
         self.root = root
-        self.engine = Engine(settings.load(root), {"delta"})
+        self.engine = Engine(settings.load(root), lambda: {"delta"})
         self.spark = self.engine.spark
         make_input(self.spark, root / "landing", rows)
         self.project = Project(settings.load(root), self.spark)

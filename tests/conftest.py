@@ -33,7 +33,7 @@ def spark(tmp_path_factory):
         f"'spark.sql.warehouse.dir' = '{root}/warehouse'\n"
         "'spark.sql.sources.parallelPartitionDiscovery.parallelism' = 2\n"
     )
-    engine = Engine(settings.load(root), {"delta"})
+    engine = Engine(settings.load(root), lambda: {"delta"})
     yield engine.spark
     engine.stop()
 

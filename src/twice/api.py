@@ -16,7 +16,7 @@ from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import Job, Outcome, consider, execute
 from twice.fingerprint import Inputs, Source
-from twice.intervals import Schedule
+from twice.intervals import Schedule, aware
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
@@ -143,9 +143,9 @@ def current_files(target: str, *, project: ProjectLike = None) -> list[str]:
 class SlotOf:
     """A slot without its target, as `twice.slot(...)` gives it to `twice.publish`."""
 
-    def __init__(self, name: str, at: str | None, every: str, zone: str, key: str | None) -> None:
+    def __init__(self, name: str, at: str | datetime | None, every: str, zone: str, key: str | None) -> None:
         self.name = check_name("pipeline", name)
-        self.at = at
+        self.at = aware(at).isoformat() if isinstance(at, datetime) else at
         self.key = key
         self.every = every
         self.zone = zone
@@ -159,7 +159,7 @@ class SlotOf:
 
 
 def slot(
-    name: str, *, at: str | None = None, every: str = "1 day", zone: str = "UTC", key: str | None = None
+    name: str, *, at: str | datetime | None = None, every: str = "1 day", zone: str = "UTC", key: str | None = None
 ) -> SlotOf:
     """Name the slot that a job's rows fill."""
     if at is not None and key is not None:

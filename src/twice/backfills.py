@@ -50,15 +50,16 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
             f"--to {utc_text(last)} is not after --from {utc_text(first)}.",
             fix="The end is exclusive: for one day, give the next day as --to.",
         )
-    found = list(pipeline.schedule.from_to(first.astimezone(UTC), last.astimezone(UTC)))
+    found = []
+    for interval in pipeline.schedule.from_to(first.astimezone(UTC), last.astimezone(UTC)):
+        if interval.end > now:
+            raise Misuse(
+                f"The interval {interval.text} is not closed yet.",
+                fix=f"End the backfill at --to {utc_text(interval.start)}.",
+            )
+        found.append(interval)
     if not found:
         raise Misuse(f"No interval of {pipeline.name!r} starts in [{utc_text(first)}, {utc_text(last)}).")
-    still_open = [interval for interval in found if interval.end > now]
-    if still_open:
-        raise Misuse(
-            f"The interval {still_open[0].text} is not closed yet.",
-            fix=f"End the backfill at --to {utc_text(still_open[0].start)}.",
-        )
     return [Slot(pipeline.identity, pipeline.target, interval) for interval in found]
 
 

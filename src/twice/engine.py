@@ -38,9 +38,12 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 class Engine:
     """Starts a Spark session when it is first needed, or hands out the caller's."""
 
-    def __init__(self, settings: Settings, kinds: Iterable[str] = (), spark: SparkSession | None = None) -> None:
+    def __init__(
+        self, settings: Settings, kinds: Callable[[], Iterable[str]] = tuple, spark: SparkSession | None = None
+    ) -> None:
         self.settings = settings
-        self.kinds = set(kinds)
+        self._all_kinds = kinds
+        self._needed: set[str] = set()
         self._spark = spark
         self._brought = spark is not None
         self._starting = threading.Lock()
@@ -48,7 +51,12 @@ class Engine:
 
     def need(self, kind: str) -> None:
         """Ask that a session which is not started yet can carry a kind of store."""
-        self.kinds.add(kind)
+        self._needed.add(kind)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of store that a session started now would carry."""
+        return self._needed | set(self._all_kinds())
 
     @property
     def started(self) -> bool:

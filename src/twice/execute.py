@@ -321,7 +321,7 @@ class _Attempt:
         run = Run(self.job.slot, plan.generation, self.name, self.job.zone)
         reach("stage.before")
         try:
-            staged = plan.stage.act(self.store, work, self.job.rows(inputs, run))
+            staged = plan.stage.act(self.store, work, self._rows(inputs, run))
         except Conflict:
             raise
         except TwiceError:
@@ -345,6 +345,24 @@ class _Attempt:
             self.store.discard(work, staged)
         reach("looked.again")
         return judged
+
+    def _rows(self, inputs: Mapping[str, Inputs], run: Run) -> Rows:
+        """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
+        try:
+            rows = self.job.rows(inputs, run)
+        except SystemExit as left:
+            raise NotPublished(
+                f"The transform of {self.job.slot.pipeline} called exit({left.code!r}).",
+                "Nothing was published, and the target is as it was.",
+                "Raise an error, or return the rows.",
+            ) from left
+        if rows is None:
+            raise NotPublished(
+                f"The transform of {self.job.slot.pipeline} returned nothing.",
+                "Nothing was published, and the target is as it was.",
+                "Return the rows.",
+            )
+        return rows
 
     def _look_again(self, inputs: Mapping[str, Inputs]) -> None:
         """The second look: rows that were read while their input changed are not published."""

@@ -7,12 +7,15 @@ wrong, and with which file or column.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from typing import Any
 from urllib.parse import unquote
 
 _FILE = re.compile(r"Encountered error while reading file (\S+?)\.? ")
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]+")
 _MOST = 400
+_MOST_CAUSES = 10
 
 
 def explain(error: BaseException) -> str:
@@ -28,7 +31,8 @@ def explain(error: BaseException) -> str:
     if condition:
         return _short(condition[-1] if "[FAILED" in condition[0] else condition[0])
     lines = [line for line in text.splitlines() if line.strip()]
-    return _short(f"{type(error).__name__}: {lines[0] if lines else ''}")
+    first = lines[0] if lines else ""
+    return _short(first if re.match(r"[\w.$]+(Exception|Error)\b", first) else f"{type(error).__name__}: {first}")
 
 
 def _text(error: BaseException) -> str:
@@ -36,11 +40,22 @@ def _text(error: BaseException) -> str:
     java = getattr(error, "java_exception", None)
     if java is not None:
         try:
-            return f"{error}\n{java.toString()}"
+            return _causes(java)
         except Exception:  # noqa: BLE001 - the JVM may be gone, and what Python has must do
             return str(error)
     cause = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
     return f"{error}\n{cause}"
+
+
+def _causes(java: Any) -> str:
+    """The JVM's exception and what caused it, one line each at least."""
+    lines = [str(java.toString())]
+    with suppress(AttributeError):
+        cause = java.getCause()
+        while cause is not None and len(lines) < _MOST_CAUSES:
+            lines.append(f"Caused by: {cause.toString()}")
+            cause = cause.getCause()
+    return "\n".join(lines)
 
 
 def _short(text: str) -> str:

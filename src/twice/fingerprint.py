@@ -8,11 +8,13 @@ new generation. Code is not part of it: its digest is a field of its own.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Protocol
 
 from twice.abilities import Rows
@@ -70,17 +72,39 @@ class Source(Protocol):
 def fingerprint_of(inputs: Mapping[str, Inputs], parameters: Mapping[str, Any]) -> str:
     """Digest the inputs of all sources and the declared parameters."""
     facts = {"inputs": {name: chosen.facts for name, chosen in inputs.items()}, "parameters": dict(parameters)}
-    return digest(json.dumps(facts, sort_keys=True, default=str))
+    return digest(json.dumps(facts, sort_keys=True, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Write a value that JSON does not know in a way that is the same in every process."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    return str(value)
 
 
 def code_digest(function: Callable[..., Any]) -> str:
     """Digest what a function does, ignoring comments, layout and decorators."""
+    return digest(_code_text(function))
+
+
+def _code_text(function: Any) -> str:
+    if isinstance(function, functools.partial):
+        return repr((_code_text(function.func), function.args, sorted(function.keywords.items())))
+    function = inspect.unwrap(function)
+    called = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(called)))
     except (OSError, TypeError, SyntaxError):
-        code = getattr(function, "__code__", None)
-        return digest(repr((code.co_code, code.co_consts, code.co_names)) if code else repr(function))
+        return _compiled_text(getattr(function, "__code__", None)) or f"{called.__module__}.{called.__qualname__}"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = []
-    return digest(ast.dump(tree))
+    return ast.dump(tree)
+
+
+def _compiled_text(code: CodeType | None) -> str:
+    """Write compiled code down, and the code inside it, without any address."""
+    if code is None:
+        return ""
+    constants = [_compiled_text(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return repr((code.co_code, constants, code.co_names))

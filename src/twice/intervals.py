@@ -8,7 +8,7 @@ No function here asks the clock: whoever needs the present passes it in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from twice.errors import Misuse
 
 UNITS = ("minute", "hour", "day", "week", "month", "year")
 _SHORT_UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+_BY_LOT = re.compile(r"(?<![A-Za-z])[HRhr](?![A-Za-z])")
 _EVERY = re.compile(r"(\d+)\s+([a-z]+?)s?")
 
 
@@ -161,12 +162,14 @@ class Schedule:
         return 0, self.every
 
     def _check_start(self) -> None:
+        if self.last and self.last <= self.first:
+            raise Misuse(f"The calendar ends at {self.end!r}, at or before its start {self.start!r}.")
         count, unit = self._step
         local = self.first.astimezone(self.tz)
         if count == 0:
             _cron(unit, local.replace(tzinfo=None))
             return
-        if floor(local, unit) != local:
+        if self._utc(floor(local, unit).replace(tzinfo=None)) != self.first:
             raise Misuse(
                 f"start={self.start!r} is not the beginning of a {unit} in {self.zone}.",
                 fix=f"The {unit} around it begins at {floor(local, unit).isoformat()}.",
@@ -187,13 +190,21 @@ class Schedule:
             )
         if self.last and found >= self.last:
             raise Misuse(f"{utc_text(found)} lies after the calendar, which ends at {utc_text(self.last)}, exclusive.")
-        interval = self.around(found)
+        interval = self._around_or_refuse(found)
         if interval.start != found:
             raise Misuse(
                 f"{utc_text(found)} is not the start of an interval of every={self.every!r} in {self.zone}.",
                 fix=f"It lies inside {interval.text}: use --at {utc_text(interval.start)}.",
             )
         return interval
+
+    def _around_or_refuse(self, moment: datetime) -> Interval:
+        try:
+            return self.around(moment)
+        except (OverflowError, ValueError):
+            raise Misuse(
+                f"The interval of every={self.every!r} around {utc_text(moment)} is not closed yet: it ends after the year 9999."
+            ) from None
 
     def around(self, moment: datetime) -> Interval:
         """Return the interval that holds the moment, which must not lie before the calendar."""
@@ -216,7 +227,8 @@ class Schedule:
         count, unit = self._step
         if unit in _SHORT_UNITS:
             return self.first + index * count * _SHORT_UNITS[unit]
-        return step(self.first.astimezone(self.tz), index * count, unit).astimezone(UTC)
+        wall = floor(self.first.astimezone(self.tz), unit).replace(tzinfo=None)
+        return self._utc(step(wall, index * count, unit))
 
     def _cron_around(self, line: str, moment: datetime) -> Interval:
         """Find the ticks around a moment. Ticks are wall-clock times of the zone.
@@ -224,18 +236,36 @@ class Schedule:
         A tick that the clock skips falls on the moment after the gap; an hour that the clock repeats
         belongs to one interval. So ticks grow strictly, whatever the zone does.
         """
-        backwards = _cron(line, moment.astimezone(self.tz).replace(tzinfo=None) + timedelta(hours=3))
-        start = self._utc(backwards.get_prev(datetime))
+        ahead = timedelta(hours=3) + self._change_of_clock_near(moment)
+        backwards = _cron(line, moment.astimezone(self.tz).replace(tzinfo=None) + ahead)
+        start = self._utc(_tick(backwards.get_prev, line))
         while start > moment:
-            start = self._utc(backwards.get_prev(datetime))
+            start = self._utc(_tick(backwards.get_prev, line))
         forwards = _cron(line, backwards.get_current(datetime))
-        end = self._utc(forwards.get_next(datetime))
+        end = self._utc(_tick(forwards.get_next, line))
         while end <= moment:
-            start, end = max(start, end), self._utc(forwards.get_next(datetime))
+            start, end = max(start, end), self._utc(_tick(forwards.get_next, line))
         return Interval(start, end)
 
+    def _change_of_clock_near(self, moment: datetime) -> timedelta:
+        """How far the zone's clock is set around a moment: mostly nothing or an hour, once in a while a day."""
+        day = timedelta(hours=25)
+        offsets = [(moment + shift).astimezone(self.tz).utcoffset() or timedelta() for shift in (-day, day)]
+        return abs(offsets[1] - offsets[0])
+
     def _utc(self, wall: datetime) -> datetime:
-        return wall.replace(tzinfo=self.tz).astimezone(UTC)
+        """Return the moment of a wall-clock time: the first of two, or the one after a gap."""
+        late = wall.replace(tzinfo=self.tz).astimezone(UTC)
+        if late.astimezone(self.tz).replace(tzinfo=None) == wall:
+            return late
+        early = wall.replace(tzinfo=self.tz, fold=1).astimezone(UTC)
+        after = late.astimezone(self.tz).utcoffset()
+        while late - early > timedelta(seconds=1):
+            middle = early + (late - early) / 2
+            early, late = (early, middle) if middle.astimezone(self.tz).utcoffset() == after else (middle, late)
+        return (
+            late.replace(microsecond=0) if late.microsecond == 0 else late.replace(microsecond=0) + timedelta(seconds=0)
+        )
 
     def from_to(self, start: datetime, end: datetime) -> Iterator[Interval]:
         """Yield the intervals that start in `[start, end)`, oldest first."""
@@ -257,25 +287,36 @@ class Schedule:
 
     def newest_closed(self, now: datetime) -> Interval | None:
         """Return the newest interval that has ended by `now`."""
-        now = min(now, self.last) if self.last else now
         if now <= self.first:
             return None
-        around = self.around(now)
-        if around.start <= self.first:
-            return None
-        return self.around(around.start - timedelta(microseconds=1))
+        found = self.around(min(now, self.last - timedelta(microseconds=1)) if self.last else now)
+        if found.end > now:
+            if found.start <= self.first:
+                return None
+            found = self.around(found.start - timedelta(microseconds=1))
+        return found if found.start >= self.first else None
 
 
 def _cron(line: str, moment: datetime) -> "croniter":  # type: ignore[name-defined]  # noqa: F821, UP037 - lazy
     """Open a cron line at a moment; the library is loaded only by pipelines that have one."""
     from croniter import croniter
 
-    if not croniter.is_valid(line):
+    if not croniter.is_valid(line) or _BY_LOT.search(line):
         raise Misuse(
             f"every={line!r} is neither a length of time nor a cron line.",
             fix='Write "1 day", "6 hours", or five cron fields such as "0 6 * * mon".',
         )
     return croniter(line, moment)
+
+
+def _tick(move: Callable[[type[datetime]], datetime], line: str) -> datetime:
+    """Return the next or the previous tick of a cron line, which may have none."""
+    from croniter import CroniterBadDateError
+
+    try:
+        return move(datetime)
+    except CroniterBadDateError:
+        raise Misuse(f"every={line!r} never comes.", fix="Check its day and month.") from None
 
 
 def step(local: datetime, count: int, unit: str) -> datetime:
@@ -317,16 +358,18 @@ def period(moment: datetime, unit: str, zone: ZoneInfo) -> tuple[str, Interval]:
     >>> period(datetime(2024, 12, 30, tzinfo=UTC), "week", zone_named("UTC"))[0]
     '2025_w01'
     """
-    local = floor(moment.astimezone(zone), unit)
+    if unit == "hour":
+        # Hours are told apart in UTC: a clock that is set back repeats one.
+        start = floor(moment.astimezone(UTC), "hour")
+        return f"{start:%Y%m%d_%H}", Interval(start, start + timedelta(hours=1))
+    monday = "1969-12-29"
+    interval = Schedule(f"1 {unit}", monday if unit == "week" else "1970-01-01", zone.key).around(moment)
+    local = interval.start.astimezone(zone)
     iso = local.isocalendar()
-    label = {
-        "hour": f"{local:%Y%m%d_%H}",
+    labels = {
         "day": f"{local:%Y%m%d}",
         "week": f"{iso.year}_w{iso.week:02}",
         "month": f"{local:%Y_%m}",
         "year": f"{local:%Y}",
-    }[unit]
-    if unit == "hour":
-        start = floor(moment.astimezone(UTC), "hour")
-        return f"{start:%Y%m%d_%H}", Interval(start, start + timedelta(hours=1))
-    return label, Interval(local, step(local, 1, unit))
+    }
+    return labels[unit], interval

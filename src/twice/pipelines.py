@@ -136,7 +136,7 @@ def pipeline(
         raise Misuse("A calendar needs both every= and start=.", fix='For example every="1 day", start="2024-09-20".')
     if on_code_change not in ON_CODE_CHANGE:
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
-    schedule = Schedule(every, start, zone, end) if every and start else None
+    schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
 
     def declare(transform: Callable[..., Any]) -> Pipeline:

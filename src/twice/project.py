@@ -7,9 +7,11 @@ that is costly is opened at its first use.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +35,13 @@ if TYPE_CHECKING:
 class Project:
     """Everything that a run needs, opened at its first use."""
 
-    def __init__(self, found: settings.Settings, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self, found: settings.Settings, spark: SparkSession | None = None, *, only_looking: bool = False
+    ) -> None:
         self.settings = found
         self.root = found.root
         self._spark = spark
+        self._only_looking = only_looking
         self._stores: dict[str, Store] = {}
 
     @classmethod
@@ -46,17 +51,25 @@ class Project:
         *,
         spark: SparkSession | None = None,
         overrides: Mapping[str, Any] | None = None,
+        only_looking: bool = False,
     ) -> Project:
-        """Open the project around a folder, by default around the current one."""
+        """Open the project around a folder, by default around the current one.
+
+        One that is opened `only_looking` writes nothing, not even a ledger that is not there yet.
+        """
         start = Path(folder) if folder else Path.cwd()
         root = settings.find_root(start) or start.resolve()
-        return cls(settings.load(root, overrides), spark)
+        return cls(settings.load(root, overrides), spark, only_looking=only_looking)
 
     @cached_property
     def ledger(self) -> SqliteLedger:
         """The ledger, made at its first use."""
+        path = self.settings.ledger_path
+        if self._only_looking and not os.path.exists(path):
+            self._scratch = tempfile.TemporaryDirectory(prefix="twice-look-")
+            path = os.path.join(self._scratch.name, "ledger.db")
         return SqliteLedger(
-            self.settings.ledger_path,
+            path,
             lease_seconds=self.settings["leases.seconds"],
             renew_seconds=self.settings["leases.renew_seconds"],
         )
@@ -116,16 +129,17 @@ class Project:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine, with what all stores of the project need."""
-        stores = {store.kind for store in self.settings.stores.values()}
-        named = {self.kind(p.target.store) for p in self.pipelines.values()}
-        read = {
-            self.kind(Target.parse(source.target).store)
-            for p in self.pipelines.values()
-            for source in p.sources.values()
-            if isinstance(source, Table)
-        }
-        return Engine(self.settings, stores | named | read, self._spark)
+        """The engine, with what all stores of the project need once it is started."""
+        return Engine(self.settings, self._kinds, self._spark)
+
+    def _kinds(self) -> set[str]:
+        """The kinds of all stores that a pipeline of the project reads or writes."""
+        named = {store.kind for store in self.settings.stores.values()}
+        for pipeline in self.pipelines.values():
+            named.add(self.kind(pipeline.target.store))
+            tables = [source for source in pipeline.sources.values() if isinstance(source, Table)]
+            named |= {self.kind(Target.parse(table.target).store) for table in tables}
+        return named
 
     def store(self, name: str) -> Store:
         """Return a store by its name in targets."""
@@ -165,12 +179,26 @@ class Project:
 
     def place(self, slot: Slot, zone: str) -> Place:
         """Return where the sources of a slot are resolved."""
-        return Place(str(self.root), slot, zone, self.ledger, self.store)
+        hashes = _Recalls(self.ledger) if self._only_looking else self.ledger
+        return Place(str(self.root), slot, zone, hashes, self.store)
 
     def close(self) -> None:
         """Stop what this project started."""
         if "engine" in self.__dict__:
             self.engine.stop()
+
+
+class _Recalls:
+    """Remembers nothing new."""
+
+    def __init__(self, ledger: SqliteLedger) -> None:
+        self._ledger = ledger
+
+    def recall(self, keys: Sequence[str]) -> Mapping[str, str]:
+        return self._ledger.recall(keys)
+
+    def remember(self, hashes: Mapping[str, str]) -> None:
+        """A look leaves no trace."""
 
 
 class _Locations:
@@ -216,6 +244,8 @@ def _load(file: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as left:
+        raise Misuse(f"{file.name} called exit({left.code!r}) while it was loaded.", "Nothing was started.") from left
     except TwiceError as error:
         raise type(error)(f"{error.what} (in {file.name}, line {_line(error, file)})", error.why, error.fix) from error
     except Exception as error:

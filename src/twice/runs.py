@@ -107,9 +107,12 @@ class Slot:
     @classmethod
     def parse(cls, text: str) -> Slot:
         """Read a slot back from its text."""
-        version, pipeline, store, name, part = text.split(":", 4)
-        if version != "v1":
-            raise Misuse(f"The slot {text!r} was written by a newer Twice.")
+        version, *rest = text.split(":", 4)
+        if re.fullmatch(r"v[2-9]\d*", version) and rest:
+            raise Misuse(f"The slot {text!r} was written by a newer Twice.", fix="Upgrade Twice here.")
+        if version != "v1" or len(rest) != 4:  # noqa: PLR2004 - pipeline, store, name, part
+            raise Misuse(f"{text!r} is not a slot.", fix="A slot reads v1:<pipeline>:<store>:<name>:<start>/<end>.")
+        pipeline, store, name, part = rest
         start, slash, end = part.partition("/")
         if slash and not part.startswith("key="):
             return cls(pipeline, Target(store, unquote(name)), Interval.of(start, end))

@@ -6,6 +6,7 @@ the default. Unknown keys are refused with a suggestion: a misspelt key never pa
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -170,9 +171,12 @@ def _value(key: str, default: Any, flat: Mapping[str, Any], overrides: Mapping[s
 def _typed(key: str, value: Any, default: Any) -> Any:
     if isinstance(default, float):
         try:
-            return float(value)
+            number = float("no" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
             raise Misuse(f"{key} must be a number, not {value!r}.") from None
+        if not math.isfinite(number) or number < 0:
+            raise Misuse(f"{key} must be a number from 0 on, not {value!r}.")
+        return number
     if not isinstance(value, str):
         raise Misuse(f"{key} must be text, not {value!r}.")
     return value

@@ -6,10 +6,11 @@ the column is known: a date equals the slot's day, a timestamp lies in `[start, 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol
 
 from twice.errors import Misuse
@@ -17,6 +18,7 @@ from twice.intervals import Interval, utc_text, zone_named
 from twice.runs import Slot
 
 Types = Mapping[str, str]
+_HALF_A_DAY = timedelta(hours=12)
 
 
 class Slice(Protocol):
@@ -89,7 +91,7 @@ class ColumnSlice:
         """The day on which this slot starts, if the next one starts on a later day."""
         zone = zone_named(self.zone)
         start, end = (moment.astimezone(zone).date() for moment in (self._interval().start, self._interval().end))
-        return start if start < end else None
+        return start if start < end and self._interval().length >= _HALF_A_DAY else None
 
     @property
     def label(self) -> str:
@@ -105,7 +107,7 @@ class ColumnSlice:
         if self.slot.interval:
             return int(f"{self.day:%Y%m%d}")
         key = str(self.slot.part)
-        if not key.lstrip("-").isdigit() or str(int(key)) != key:
+        if not re.fullmatch(r"-?[0-9]+", key) or str(int(key)) != key:
             raise Misuse(
                 f"The key {key!r} is not written as a whole number, which the slice column {self.column!r} holds."
             )

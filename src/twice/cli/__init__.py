@@ -80,7 +80,7 @@ def cli() -> None:
     """Data pipelines that you can run twice."""
 
 
-def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one return per way to end
+def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
@@ -88,28 +88,40 @@ def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retu
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
+        _print_error(given, "Usage", error.format_message())
         error.show()
         return 2
-    except click.Abort:
-        print("Stopped.", file=sys.stderr)
+    except (click.Abort, KeyboardInterrupt):
+        print("\nStopped. Running again is safe.", file=sys.stderr)
         return 130
     except TwiceError as error:
         return _report(error, given)
-    except KeyboardInterrupt:
-        print("\nStopped. Running again is safe.", file=sys.stderr)
-        return 130
     except Exception as error:  # noqa: BLE001 - the last place where an error can become a sentence
         return _report_unforeseen(error, given)
     return result if isinstance(result, int) else 0
 
 
+def _wants_json(given: list[str]) -> bool:
+    """Tell whether an error is to be printed as JSON; the options may not have been parsed."""
+    for number, word in enumerate(given):
+        if word == "--output" and given[number + 1 :]:
+            return given[number + 1] == "json"
+        if word.startswith("--output="):
+            return word == "--output=json"
+    return os.environ.get("TWICE_OUTPUT") == "json"
+
+
+def _print_error(given: list[str], kind: str, what: str, why: str = "", fix: str = "") -> None:
+    if _wants_json(given):
+        from twice.cli.output import print_json
+
+        print_json({"error": {"type": kind, "what": what, "why": why, "fix": fix}})
+
+
 def _report(error: TwiceError, given: list[str]) -> int:
     if "--debug" in given:
         _traceback(error)
-    if "json" in given or "--output=json" in given or os.environ.get("TWICE_OUTPUT") == "json":
-        from twice.cli.output import print_json
-
-        print_json({"error": {"type": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}})
+    _print_error(given, type(error).__name__, error.what, error.why, error.fix)
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
     return error.exit_code
 
@@ -119,11 +131,10 @@ def _report_unforeseen(error: Exception, given: list[str]) -> int:
 
     if "--debug" in given:
         _traceback(error)
-    print(
-        f"Unforeseen: {explain(error)}\n  What became of the slot is not known; the store is.\n"
-        "  Run again: it asks the store first. --debug shows the whole error.",
-        file=sys.stderr,
-    )
+    why = "What became of the slot is not known; the store is."
+    fix = "Run again: it asks the store first. --debug shows the whole error."
+    _print_error(given, "Unforeseen", explain(error), why, fix)
+    print(f"Unforeseen: {explain(error)}\n  {why}\n  {fix}", file=sys.stderr)
     return 3
 
 

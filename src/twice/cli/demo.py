@@ -27,6 +27,10 @@ def demo_command(keep: str | None) -> int:
     """Watch a pipeline run, be killed, run again, be corrected, be backfilled and lose its ledger.
 
     Takes about a minute. Nothing outside a temporary folder is touched.
+
+    \b
+    Example:
+      twice demo --keep my-demo
     """
     if keep:
         Story(Path(keep)).tell()

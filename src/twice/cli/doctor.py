@@ -34,8 +34,13 @@ class Check:
 @output_option
 @debug_option
 def doctor_command(folder: str | None, output: str) -> int:
-    """See whether everything that a run needs is there; exit 2 if something is not."""
-    project = Project.open(folder)
+    """See whether everything that a run needs is there; exit 2 if something is not.
+
+    \b
+    Example:
+      twice doctor
+    """
+    project = Project.open(folder, only_looking=True)
     checks = [
         _check("python", _python),
         _check("java", _java),

@@ -29,6 +29,10 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
 
     Do this after the ledger was lost or an old copy of it was put back. What no store holds, such as
     the history of failed attempts, cannot be brought back and is listed.
+
+    \b
+    Example:
+      twice ledger rebuild --yes
     """
     project = Project.open(folder)
     targets = sorted({pipeline.target for pipeline in project.pipelines.values()})
@@ -120,6 +124,11 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
     """Remove leftovers of dead attempts, and versions past their keeping.
 
     What a live run or a kept version uses is never removed.
+
+    \b
+    Examples:
+      twice tidy --dry-run
+      twice tidy visits --keep-days 30
     """
     project = Project.open(folder)
     kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days

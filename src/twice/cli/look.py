@@ -11,6 +11,7 @@ import click
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse
 from twice.ledger import AttemptRecord
+from twice.ledger.records import STATES
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.runs import Receipt, Slot, Target
@@ -22,8 +23,13 @@ from twice.sight import Sight
 @output_option
 @debug_option
 def list_command(folder: str | None, output: str) -> None:
-    """List the pipelines of the project."""
-    project = Project.open(folder)
+    """List the pipelines of the project.
+
+    \b
+    Example:
+      twice list --output json
+    """
+    project = Project.open(folder, only_looking=True)
     rows = [
         {
             "name": p.name,
@@ -61,7 +67,7 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
       twice status
       twice status visits --output json
     """
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=True)
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
     found = [_status(project, pipeline) for pipeline in chosen]
     if output == "json":
@@ -114,9 +120,7 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
 
 @click.command("runs")
 @click.argument("name", required=False)
-@click.option(
-    "--state", help="Only attempts in this state: started, published, skipped, failed, refused, unknown, died."
-)
+@click.option("--state", type=click.Choice(STATES), help="Only attempts in this state.")
 @click.option("--limit", default=20, show_default=True, help="How many.")
 @project_option
 @output_option
@@ -129,7 +133,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
       twice runs
       twice runs visits --state failed
     """
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=True)
     identity = project.pipeline(name).identity if name else ""
     found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
     if output == "json":
@@ -172,7 +176,7 @@ def show_command(what: str, at: str | None, key: str | None, files: bool, folder
       twice show visits --at 2024-10-07
       twice show parquet:lake/visits --files
     """
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=True)
     if ":" in what:
         _show_target(project, Target.parse(what), files, output)
         return
@@ -207,7 +211,7 @@ def _show_target(project: Project, target: Target, files: bool, output: str) -> 
             raise Misuse(f"{target.text} is not a Parquet target.", fix="Other stores are read by their own readers.")
         listed = store.files(target.name)
         if output == "json":
-            print_json({"version": sight.version, "files": listed})
+            print_json({"version": sight.version if sight.exists else None, "files": listed})
         else:
             print("\n".join(listed))
         return
@@ -254,7 +258,12 @@ def _print_facts(facts: dict[str, Any], output: str, indent: str = "") -> None:
 @output_option
 @debug_option
 def matrix_command(output: str) -> None:
-    """Show which store carries which pattern, computed from what each needs and has."""
+    """Show which store carries which pattern, computed from what each needs and has.
+
+    \b
+    Example:
+      twice matrix
+    """
     from twice import matrix
     from twice.stores.registry import kinds
 
@@ -278,8 +287,13 @@ def matrix_command(output: str) -> None:
 @output_option
 @debug_option
 def config_command(folder: str | None, output: str) -> None:
-    """Show every setting and where it came from: command line, environment, file or default."""
-    found = Project.open(folder).settings
+    """Show every setting and where it came from: command line, environment, file or default.
+
+    \b
+    Example:
+      twice config
+    """
+    found = Project.open(folder, only_looking=True).settings
     values = [(value.key, value.value, value.origin) for value in found.values.values()]
     values += [(f"spark.conf.{name}", _masked(name, value), "twice.toml") for name, value in found.spark_conf.items()]
     values += [(f"stores.{s.name}", f"{s.kind} at {s.root or '.'}", "twice.toml") for s in found.stores.values()]

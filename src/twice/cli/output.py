@@ -37,7 +37,7 @@ def project_option(command: Command) -> Command:
     return click.option(
         "--project",
         "folder",
-        type=click.Path(file_okay=False),
+        type=click.Path(file_okay=False, exists=True),
         help="Folder of the project; by default the one around the current folder.",
     )(command)
 

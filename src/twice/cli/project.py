@@ -43,7 +43,7 @@ def visits(rows, run):
     return rows.where("seconds > 0")
 '''
 
-_IGNORED = ".twice/\nlake/\nspark-warehouse/\n"
+_IGNORED = ".twice/\n__pycache__/\nlake/\nspark-warehouse/\n"
 _DAYS = ("2024-10-07", "2024-10-08", "2024-10-09", "2024-10-10")
 _PAGES = ("/", "/prices", "/docs", "/blog")
 
@@ -57,10 +57,10 @@ def visits_csv(day: str, count: int = 6) -> str:
 def example_files(store: str) -> dict[str, str]:
     """Return the files of the example project, by their path."""
     return {
-        "twice.toml": _TOML,
         "pipelines/visits.py": _PIPELINE.replace("STORE", store),
         ".gitignore": _IGNORED,
         **{f"landing/visits/{day}.csv": visits_csv(day) for day in _DAYS},
+        "twice.toml": _TOML,  # last: it marks a project that is whole
     }
 
 
@@ -123,7 +123,12 @@ def jars_command() -> None:
 @click.argument("stores", nargs=-1)
 @debug_option
 def jars_fetch(stores: tuple[str, ...]) -> None:
-    """Fetch the packages of STORES, by default of all, into the cache folder."""
+    """Fetch the packages of STORES, by default of all, into the cache folder.
+
+    \b
+    Example:
+      twice jars fetch delta
+    """
     from twice import jars
     from twice.errors import suggestion
 
@@ -138,7 +143,12 @@ def jars_fetch(stores: tuple[str, ...]) -> None:
 @jars_command.command("list")
 @output_option
 def jars_list(output: str) -> None:
-    """Show what is pinned and what has been fetched."""
+    """Show what is pinned and what has been fetched.
+
+    \b
+    Example:
+      twice jars list
+    """
     from twice import jars
 
     found = {

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _open(folder: str | None) -> Project:
-    project = Project.open(folder)
+def _open(folder: str | None, *, only_looking: bool = False) -> Project:
+    project = Project.open(folder, only_looking=only_looking)
     project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
     return project
 
@@ -51,7 +51,7 @@ def plan_command(
     Example:
       twice plan visits --at 2024-10-07
     """
-    project = _open(folder)
+    project = _open(folder, only_looking=True)
     pipeline = project.pipeline(name)
     _warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))

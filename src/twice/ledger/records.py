@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 
 OPEN = "started"
+_DEAD_STATES = ("Z", "X", "x")
 STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown", "died")
 
 
@@ -66,7 +67,8 @@ def process_start(pid: int) -> str:
     """Return what tells two processes of one number apart, or nothing if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
+            fields = stat.read().rpartition(")")[2].split()
+            return "" if fields[0] in _DEAD_STATES else fields[19]
     except FileNotFoundError:
         return "" if os.path.isdir("/proc/self") else _alive_without_proc(pid)
     except OSError:

@@ -360,6 +360,9 @@ def _immediate(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _ledger_id(db: sqlite3.Connection) -> str:
+    found = db.execute("SELECT value FROM facts WHERE name='ledger_id'").fetchone()
+    if found:
+        return str(found[0])
     with _immediate(db):
         db.execute("INSERT OR IGNORE INTO facts VALUES ('ledger_id', ?)", (secrets.token_hex(8),))
         return str(db.execute("SELECT value FROM facts WHERE name='ledger_id'").fetchone()[0])

@@ -7,13 +7,18 @@ a file that was replaced and put back.
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import csv
 import glob
 import gzip
 import io
+import json
 import os
+import re
 import stat
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +32,8 @@ FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".nd
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_LEAST_BYTES = 12
 _RACY_SECONDS = 2.0
+_SILENT = ("ignoreCorruptFiles", "ignoreMissingFiles")
+_AFTER_OBJECT = re.compile(rb"\}[ \t\r]*[^\s,\]\}]")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -56,12 +63,26 @@ class Files:
             raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
         if self.missing not in ("fail", "empty"):
             raise Misuse(f"missing={self.missing!r} is unknown.", fix="Use 'fail' or 'empty'.")
-        mode = self.options.get("mode", "FAILFAST").upper()
+        for name in _SILENT:
+            if self.option(name, "false").lower() == "true":
+                raise Misuse(
+                    f"{name}=true would lose rows without a word.", fix="Leave it out; a bad file then fails the run."
+                )
+        mode = self.option("mode", "FAILFAST").upper()
         if mode != "FAILFAST" and "_corrupt_record" not in (self.schema or ""):
             raise Misuse(
                 f"mode={mode} would drop or blank broken rows without a word.",
                 fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
             )
+
+    def option(self, name: str, default: str = "") -> str:
+        """Return one of Spark's options, whose names ignore case."""
+        return {key.lower(): str(value) for key, value in self.options.items()}.get(name.lower(), default)
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of text files."""
+        return self.option("encoding") or self.option("charset", "UTF-8")
 
     def resolve(self, place: Place) -> FileSet:
         """List, check and hash the files of a slot."""
@@ -148,29 +169,44 @@ class FileSet:
             elif mark.size == 0 and path.endswith(".gz"):
                 raise _bad(mark.path, "is empty, which is not a gzip file.")
             elif self.format == "csv" and self.source.header and mark.size:
-                _check_header(mark.path, path, self._columns(), self.source.options.get("sep", ","))
+                _check_header(mark.path, path, self._columns(), self.source)
 
     def _columns(self) -> list[str]:
         return [name for name in schema_columns(self.source.schema or "") if name != "_corrupt_record"]
 
     def read(self, engine: Any) -> Rows:
         """Read all files as one frame; a broken row fails the read."""
+        for mark in self.marks:
+            self._check_content(mark)
         spark = engine.spark
         if not self.marks:
             return spark.createDataFrame([], self.source.schema)
         reader = spark.read.format(self.format)
         if self.source.schema:
             reader = reader.schema(self.source.schema)
-        if self.format == "csv":
-            # The header was checked above, by name; enforceSchema=false makes Spark check it again.
-            reader = reader.option("header", self.source.header).option("enforceSchema", not self.source.header)
-        if self.format in ("csv", "json"):
-            reader = reader.option("mode", "FAILFAST")
-        options = {"recursiveFileLookup": "true", **self.source.options}
-        for name, value in options.items():
+        for name, value in {**self._options(), **self.source.options}.items():
             reader = reader.option(name, value)
         # The file behind a link was looked at, so that file is read, wherever the link points by now.
         return reader.load([spark_path(mark.real) for mark in self.marks])
+
+    def _options(self) -> dict[str, Any]:
+        """What makes Spark fail on anything that it would otherwise pass over."""
+        options: dict[str, Any] = {"recursiveFileLookup": "true", **dict.fromkeys(_SILENT, "false")}
+        if self.format in ("csv", "json"):
+            options["mode"] = "FAILFAST"
+        if self.format == "csv":
+            # The header was checked above, by name; enforceSchema=false makes Spark check it again.
+            # Without column pruning a short line is noticed even if the transform needs no more of it.
+            header = self.source.header
+            options |= {"header": header, "enforceSchema": not header, "columnPruning": "false"}
+        return options
+
+    def _check_content(self, mark: FileMark) -> None:
+        """Refuse content that Spark reads without a word as something else: one more look at the bytes."""
+        if self.format == "parquet":
+            _check_columns(mark, schema_columns(self.source.schema or ""), self.marks[0])
+        elif _opener(mark.real) and self.source.encoding.upper() in ("UTF-8", "UTF8"):
+            _check_text(mark, json_lines=self.format == "json")
 
 
 def list_files(root: str, pattern: str) -> list[str]:
@@ -186,19 +222,29 @@ def list_files(root: str, pattern: str) -> list[str]:
         found = [pattern]
     else:
         found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
-        found = [name for name in found if not os.path.basename(name).startswith("_")]
+        fixed = _fixed_parts(pattern)
+        found = [name for name in found if not any(p.startswith(("_", ".")) for p in name.split(os.sep)[fixed:])]
     return [_regular(root, name) for name in found]
+
+
+def _fixed_parts(pattern: str) -> int:
+    """Count the leading parts of a pattern that name one folder: these may be called what they like."""
+    parts = pattern.split(os.sep)
+    return next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
 
 
 def _regular(root: str, name: str) -> str:
     status = _status(root, name)
+    real = os.path.basename(os.path.realpath(os.path.join(root, name)))
     if stat.S_ISDIR(status.st_mode):
         raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
     if not stat.S_ISREG(status.st_mode):
         raise _bad(name, "is not a regular file.")
-    if os.path.basename(name).startswith(("_", ".")):
+    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
         raise _bad(name, "begins with '_' or '.', and Spark would pass over it without a word.")
-    if ":" in os.path.basename(name):
+    if not _is_text(name):
+        raise _bad(name, "has a name that is not text.")
+    if ":" in os.path.basename(name) or ":" in real:
         raise _bad(name, "has a colon in its name, which Spark takes for the end of a scheme.")
     return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
 
@@ -275,21 +321,26 @@ def schema_columns(schema: str) -> list[str]:
     >>> schema_columns("id bigint, price decimal(10,2), `odd name` string")
     ['id', 'price', 'odd name']
     """
-    names, depth, part = [], 0, ""
+    definitions, depth, quote, part = [], 0, "", ""
     for char in schema + ",":
-        depth += (char in "(<") - (char in ")>")
-        if char == "," and depth == 0:
-            names.append(_column_name(part.strip()))
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "`'\"":
+            quote = char
+        depth += 0 if quote else (char in "(<") - (char in ")>")
+        if char == "," and depth == 0 and not quote:
+            definitions.append(part.strip())
             part = ""
         else:
             part += char
-    return [name for name in names if name]
+    return [_column_name(definition) for definition in definitions if definition]
 
 
 def _column_name(definition: str) -> str:
-    if definition.startswith("`"):
-        return definition[1 : definition.index("`", 1)]
-    return definition.split(maxsplit=1)[0].rstrip(":") if definition else ""
+    quoted = re.match(r"`((?:[^`]|``)*)`", definition)
+    if quoted:
+        return quoted[1].replace("``", "`")
+    return re.split(r"[\s:]", definition, maxsplit=1)[0]
 
 
 def _check_parquet(name: str, path: str) -> None:
@@ -306,25 +357,105 @@ def _check_parquet(name: str, path: str) -> None:
         raise _bad(name, "is not a whole Parquet file: it was cut short, or is something else.")
 
 
-def _check_header(name: str, path: str, columns: list[str], separator: str) -> None:
-    """Spark gives columns by position: a header in another order would swap them."""
+def _check_columns(mark: FileMark, declared: list[str], first: FileMark) -> None:
+    """Spark fills a column that a Parquet file lacks with nulls."""
+    from pyarrow import parquet
+
+    found = parquet.read_schema(mark.real)
+    missing = [column for column in declared if column not in found.names]
+    if missing:
+        raise _bad(mark.path, f"lacks the column {', '.join(map(repr, missing))}.")
+    if not declared and mark is not first and not found.equals(parquet.read_schema(first.real)):
+        raise _bad(mark.path, f"has other columns than {first.path!r}; declare a schema that all files have.")
+
+
+def _check_text(mark: FileMark, *, json_lines: bool) -> None:
+    """Spark replaces bytes that are no text, and reads one object a line whatever follows it."""
+    opened = _opener(mark.real)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    rest = b""
+    with opened(mark.real, "rb") as file:
+        try:
+            while chunk := file.read(_CHUNK_BYTES):
+                decoder.decode(chunk)
+                if json_lines:
+                    rest = _check_objects(mark, rest + chunk)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise _bad(
+                mark.path, f"holds bytes that are not UTF-8 ({error.reason}); say options={{'encoding': ...}}."
+            ) from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise _bad(mark.path, f"cannot be read to its end: {error}.") from error
+    if json_lines:
+        _check_objects(mark, rest + b"\n")
+
+
+def _check_objects(mark: FileMark, content: bytes) -> bytes:
+    """Check the whole lines, and return the part of a line that is left."""
+    lines, _, rest = content.rpartition(b"\n")
+    if _AFTER_OBJECT.search(lines + b"\n"):
+        for line in lines.split(b"\n"):
+            if _AFTER_OBJECT.search(line) and not _is_one_object(line):
+                raise _bad(
+                    mark.path, f"has more than one JSON object on a line: {line[:80].decode(errors='replace')!r}."
+                )
+    return rest
+
+
+def _is_one_object(line: bytes) -> bool:
+    """A brace inside a text is nothing to worry about; a broken line is Spark's to report."""
+    text = line.decode(errors="replace").strip()
     try:
-        opener = gzip.open if path.endswith(".gz") else open
+        _, end = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return True
+    return end == len(text)
+
+
+def _opener(path: str) -> Any:
+    """Return what opens a text file, unpacking it; None for packings that only Spark knows."""
+    packings = {".gz": gzip.open, ".bz2": bz2.open, ".zst": None, ".snappy": None, ".lz4": None, ".deflate": None}
+    return packings.get(os.path.splitext(path)[1], open)
+
+
+def _check_header(name: str, path: str, columns: list[str], source: Files) -> None:
+    """Spark gives columns by position: a header in another order would swap them."""
+    opener = _opener(path)
+    if opener is None:
+        return
+    encoding = source.encoding
+    try:
         with opener(path, "rb") as file:
-            first = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-            header = next(csv.reader(first, delimiter=separator), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+            utf8 = encoding.upper() in ("UTF-8", "UTF8")
+            first = io.TextIOWrapper(file, encoding="utf-8-sig" if utf8 else encoding, newline="")
+            header = _header(first, source)
+    except (OSError, EOFError, LookupError, TypeError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise _bad(name, f"cannot be read as CSV: {error}.") from error
     if header == columns:
         return
     missing = [column for column in columns if column not in header]
     extra = [column for column in header if column not in columns]
     if missing or extra:
-        what = "; ".join(
-            f"{word} {', '.join(map(repr, found))}" for word, found in (("lacks", missing), ("has", extra)) if found
-        )
+        words = (("lacks", missing), ("has", extra))
+        what = "; ".join(f"{word} {', '.join(map(repr, found))}" for word, found in words if found)
         raise _bad(name, f"has another header than the schema: it {what}.")
     raise _bad(name, f"has its columns in another order: {', '.join(header)} instead of {', '.join(columns)}.")
+
+
+def _header(lines: io.TextIOWrapper, source: Files) -> list[str]:
+    separator = (source.option("sep") or source.option("delimiter", ",")).replace("\\t", "\t")
+    if len(separator) > 1:
+        return lines.readline().rstrip("\r\n").split(separator)
+    return next(csv.reader(lines, delimiter=separator, quotechar=source.option("quote", '"') or None), [])
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bad(name: str, why: str) -> NotPublished:

@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterable
 
+from twice.errors import NotPublished
 from twice.faults import reach
 
 
@@ -33,20 +34,32 @@ def create_whole(path: str, content: bytes, point: str) -> None:
 
     Raises:
         FileExistsError: Someone else has the name.
+        NotPublished: The content could not be written, and the name was not touched.
     """
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".tmp-{secrets.token_hex(8)}")
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(temporary, content)
         reach(f"{point}.written")
         os.link(temporary, path)
         reach(f"{point}.linked")
         sync_file(folder)
     finally:
         _remove(temporary)
+
+
+def _write(path: str, content: bytes) -> None:
+    try:
+        with open(path, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NotPublished(
+            f"{os.path.basename(os.path.dirname(path))}: the next version could not be written: {error.strerror or error}.",
+            "Nothing was published, and the target is as it was.",
+            "See that the disk has room and the folder is writable, and run again.",
+        ) from error
 
 
 def _remove(path: str) -> None:

@@ -27,6 +27,23 @@ class Counts:
 
     rows: int
     outside: int
+    blank: int = 0
+
+
+def checked(rows: Any) -> DataFrame:
+    """Return the rows if they are a frame.
+
+    Raises:
+        NotPublished: The transform returned something else.
+    """
+    if not hasattr(rows, "schema") or not hasattr(rows, "select"):
+        raise NotPublished(
+            f"The transform returned a {type(rows).__name__} instead of a Spark DataFrame.",
+            "Nothing was published, and the target is as it was.",
+            "Return the DataFrame.",
+        )
+    frame: DataFrame = rows
+    return frame
 
 
 def types(rows: DataFrame) -> Mapping[str, str]:
@@ -78,18 +95,21 @@ def like(rows: DataFrame, schema: str, name: str) -> DataFrame:
     return rows.select(*(rows[quoted(column)] for column in wanted))
 
 
-def counted(rows: DataFrame, outside: str) -> tuple[DataFrame, Callable[[], Counts]]:
-    """Count rows, and rows outside a condition, in the pass that writes them."""
+def counted(rows: DataFrame, outside: str, not_blank: Sequence[str] = ()) -> tuple[DataFrame, Callable[[], Counts]]:
+    """Count rows, rows outside a condition, and empty texts in some columns, in the pass that writes them."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     observation = Observation()
     stray = F.when(F.expr(f"({outside}) IS TRUE"), 0).otherwise(1) if outside else F.lit(0)
-    observed = rows.observe(observation, F.count(F.lit(1)).alias("rows"), F.sum(stray).alias("outside"))
+    texts = [column for column in not_blank if types(rows).get(column) == "string"]
+    blank = sum((F.when(rows[quoted(column)] == "", 1).otherwise(0) for column in texts), F.lit(0))
+    counts_of = (F.count(F.lit(1)).alias("rows"), F.sum(stray).alias("outside"), F.sum(blank).alias("blank"))
+    observed = rows.observe(observation, *counts_of)
 
     def counts() -> Counts:
         found = observation.get
-        return Counts(found["rows"] or 0, found["outside"] or 0)
+        return Counts(found["rows"] or 0, found["outside"] or 0, found["blank"] or 0)
 
     return observed, counts
 

@@ -274,11 +274,7 @@ def look(table: str) -> Sight:
         walk.take(read_commit(table, version))
     receipts, ended = walk.receipts, walk.ended()
     if versions[0] > walk.stop + 1:
-        lost = {slot: receipt for slot, receipt in _lost(table) if slot not in receipts}
-        receipts, ended = (
-            {**lost, **receipts},
-            {**dict.fromkeys(lost, "its receipt went with the cleaned log"), **ended},
-        )
+        receipts, ended = _beyond_the_log(table, versions[0], receipts, ended)
     return Sight(
         version=versions[-1],
         head=versions[-1],
@@ -304,6 +300,25 @@ def uncarried(table: str) -> tuple[int, float]:
             found += commit.payload.carried is None
             stop = max(stop, commit.payload.carried.version if commit.payload.carried else NO_TABLE)
     return found, time.time() * 1000 - oldest if oldest else 0.0
+
+
+def _beyond_the_log(
+    table: str, oldest: int, receipts: Mapping[str, Receipt], ended: Mapping[str, str]
+) -> tuple[dict[str, Receipt], dict[str, str]]:
+    """Commits that nobody speaks for were cleaned away: what they did to older receipts is not known."""
+    lost = {
+        slot: found
+        for slot, found in _lost(table)
+        if slot not in receipts or receipts[slot].generation < found.generation
+    }
+    known = {**receipts, **lost}
+    unsure = {
+        slot: "commits since it were cleaned from the log"
+        for slot, r in receipts.items()
+        if (r.first_version or 0) < oldest
+    }
+    gone = dict.fromkeys(lost, "its receipt went with the cleaned log")
+    return known, {**unsure, **ended, **gone}
 
 
 def _modified(table: str, version: int) -> int:

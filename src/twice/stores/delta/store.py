@@ -97,14 +97,13 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
         transaction = self._open(work, base=work.base.version)
-        partition_by = transaction.partition_columns
-        kept = [column for column in partition_by if column in rows.columns]
+        kept = [column for column in transaction.partition_columns if column in frames.checked(rows).columns]
         return self._stage(work, transaction, rows, {"overwriteSchema": "true"}, kept, "table")
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""
         transaction = self._open(work)
-        rows = frames.like(rows, transaction.schema, work.name)
+        rows = frames.like(frames.checked(rows), transaction.schema, work.name)
         predicate = bounds.sql(frames.types(rows))
         column = getattr(bounds, "column", "")
         by_column = [column] if column and frames.types(rows)[column] in _PARTITION_TYPES else []
@@ -124,7 +123,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         """Write the rows by partition, and remove the partitions that the slot filled before."""
         # Opened on what the plan saw: a neighbour that fills one of these partitions since is a conflict.
         transaction = self._open(work, base=work.base.version)
-        rows = frames.like(rows, transaction.schema, work.name)
+        rows = frames.like(frames.checked(rows), transaction.schema, work.name)
         for column in columns:
             if column not in rows.columns:
                 raise missing_column(column, rows.columns)
@@ -165,7 +164,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         bounds: str = "",
     ) -> Staged:
         # Delta itself refuses stray rows only in a table that exists already: they are counted here too.
-        counted, counts = frames.counted(rows, bounds)
+        counted, counts = frames.counted(rows, bounds, not_blank=partition_by)
         actions = transaction.write(counted, options, partition_by)
         reach("delta.files.written")
         added = transaction.added_files(actions)
@@ -173,6 +172,13 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
         handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
         found = counts()
+        if found.blank:
+            self.discard(work, Staged(found.rows, handle=handle))
+            raise NotPublished(
+                f"{found.blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
+                "Delta would read it back as NULL, so nothing was published.",
+                "Replace the empty text in the transform, or do not partition by that column.",
+            )
         return Staged(found.rows, found.outside, partitions, handle)
 
     def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:

@@ -67,16 +67,16 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table; its columns may change."""
-        return self._stage(work, rows, "table")
+        return self._stage(work, frames.checked(rows), "table")
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice, counting in the same pass those that lie outside it."""
-        rows = frames.like(rows, log.newest(self.table(work.name)).schema, work.name)
+        rows = frames.like(frames.checked(rows), log.newest(self.table(work.name)).schema, work.name)
         return self._stage(work, rows, "slot", outside=bounds.sql(frames.types(rows)))
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Write the rows, one folder a partition; the columns stay in the files as well."""
-        rows = frames.like(rows, log.newest(self.table(work.name)).schema, work.name)
+        rows = frames.like(frames.checked(rows), log.newest(self.table(work.name)).schema, work.name)
         return self._stage(work, rows, "slot", columns=columns)
 
     def _stage(self, work: Work, rows: Rows, scope: str, *, outside: str = "", columns: Sequence[str] = ()) -> Staged:

@@ -96,5 +96,7 @@ def _remove_temporary(table: str) -> None:
     """Remove manifests that were written and never linked, once they are surely nobody's."""
     folder = log.log_folder(table)
     for entry in os.scandir(folder):
-        if entry.name.startswith(".tmp-") and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
+        if (
+            entry.name.startswith(".tmp-") or entry.name.endswith(".tombstone")
+        ) and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
             os.unlink(entry.path)
