@@ -297,5 +297,9 @@ def test_partition_values_come_back_as_they_went_in(make_world):
 def test_an_empty_partition_value_is_not_turned_into_null(make_world):
     world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
     world.put(SECOND, ["", "a"])
+    if world.kind == "delta":
+        with pytest.raises(twice.NotPublished, match="Delta would read it back as NULL"):
+            world.run(SECOND)
+        return
     world.run(SECOND)
     assert {row["id"] for row in world.store.read(world.target).collect()} == {"", "a"}

@@ -361,7 +361,10 @@ def _check_columns(mark: FileMark, declared: list[str], first: FileMark) -> None
     """Spark fills a column that a Parquet file lacks with nulls."""
     from pyarrow import parquet
 
-    found = parquet.read_schema(mark.real)
+    try:
+        found = parquet.read_schema(mark.real)
+    except (OSError, ValueError) as error:
+        raise _bad(mark.path, f"is not a whole Parquet file: {error}.") from error
     missing = [column for column in declared if column not in found.names]
     if missing:
         raise _bad(mark.path, f"lacks the column {', '.join(map(repr, missing))}.")
