@@ -38,6 +38,12 @@ class StandIn:
     def __repr__(self) -> str:
         return f"<stand-in for {self._name}>"
 
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(f"{self!r} has no value")
+
+    # Whatever would turn it into a text or a decision has to be read in full.
+    __str__ = __format__ = __bool__ = __len__ = __iter__ = __eq__ = __hash__ = _refuse
+
 
 class _Module(ModuleType):
     """A module of which every name is a stand-in."""

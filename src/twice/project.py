@@ -41,7 +41,7 @@ class Project:
         self.settings = found
         self.root = found.root
         self._spark = spark
-        self._only_looking = only_looking
+        self.only_looking = only_looking
         self._stores: dict[str, Store] = {}
 
     @classmethod
@@ -65,7 +65,7 @@ class Project:
     def ledger(self) -> SqliteLedger:
         """The ledger, made at its first use."""
         path = self.settings.ledger_path
-        if self._only_looking and not os.path.exists(path):
+        if self.only_looking and not os.path.exists(path):
             self._scratch = tempfile.TemporaryDirectory(prefix="twice-look-")
             path = os.path.join(self._scratch.name, "ledger.db")
         return SqliteLedger(
@@ -84,9 +84,11 @@ class Project:
                 if not stand_ins:
                     raise
                 found = {}
-        if not stand_ins or (found and not any(map(_is_incomplete, found.values()))):
-            return found
-        return self.whole_pipelines
+        if not stand_ins:
+            self.__dict__["whole_pipelines"] = found
+        elif not found or any(map(_is_incomplete, found.values())):
+            return self.whole_pipelines
+        return found
 
     @cached_property
     def whole_pipelines(self) -> Mapping[str, Pipeline]:
@@ -145,6 +147,11 @@ class Project:
         """Return a store by its name in targets."""
         if name not in self._stores:
             named = self.settings.stores.get(name)
+            if named and "://" in named.root:
+                raise Misuse(
+                    f"The root of [stores.{name}] is not a path: {named.root}.",
+                    fix="Object stores are not supported yet.",
+                )
             root = self.root / named.root if named else self.root
             self.engine.need(self.kind(name))
             self._stores[name] = make_store(self.kind(name), str(root), self.engine, _Locations(self, name))
@@ -179,7 +186,7 @@ class Project:
 
     def place(self, slot: Slot, zone: str) -> Place:
         """Return where the sources of a slot are resolved."""
-        hashes = _Recalls(self.ledger) if self._only_looking else self.ledger
+        hashes = _Recalls(self.ledger) if self.only_looking else self.ledger
         return Place(str(self.root), slot, zone, hashes, self.store)
 
     def close(self) -> None:
@@ -212,7 +219,8 @@ class _Locations:
         return self._project.ledger.location(Target(self._store, name).text)
 
     def put(self, name: str, location: str) -> None:
-        self._project.ledger.locate(Target(self._store, name).text, location)
+        if not self._project.only_looking:
+            self._project.ledger.locate(Target(self._store, name).text, location)
 
 
 def _is_incomplete(pipeline: Pipeline) -> bool:

@@ -264,6 +264,21 @@ def test_a_neighbour_between_the_carriers_look_and_its_commit_is_read_from_its_o
     assert {slot: r.generation for slot, r in three_days.cleaned_up_to(3).look().receipts.items()} == {A: 2, B: 2, C: 1}
 
 
+def test_a_slot_that_was_mended_between_the_carriers_look_and_its_commit_is_proven(three_days):
+    seen = three_days.foreign("DELETE").look()
+    three_days.ours(receipt_of(A, 2)).ours(receipt_of(B, 2), carrying=seen)
+    assert set(three_days.look().ended) == set(three_days.cleaned_up_to(4).look().ended) == {C}
+
+
+def test_commits_that_a_carrier_speaks_for_are_not_read_again(three_days):
+    three_days.ours(scope="nothing", carrying=three_days.look())
+    expected = three_days.look()
+    for old in range(3):
+        with open(three_days.path(old), "w") as file:
+            file.write('{"commitInfo": broken')
+    assert three_days.look() == expected
+
+
 def test_the_data_version_is_carried(three_days):
     sight = three_days.ours(scope="nothing", carrying=three_days.look()).cleaned_up_to(3).look()
     assert (sight.version, sight.data_version) == (3, 2)

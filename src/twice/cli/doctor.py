@@ -48,7 +48,7 @@ def doctor_command(folder: str | None, output: str) -> int:
         _check("project", lambda: str(project.settings.file or f"{project.root} (no twice.toml, defaults)")),
         _check("pipelines", lambda: ", ".join(project.pipelines) or "none yet"),
         _check("jvm packages", lambda: _jars(project)),
-        _check("ledger", lambda: f"{project.ledger.path} ({project.ledger.id[:8]})"),
+        _check("ledger", lambda: _ledger(project)),
         _check("disk", lambda: _disk(str(project.root))),
         _check("targets", lambda: _targets(project)),
     ]
@@ -109,6 +109,13 @@ def _jars(project: Project) -> str:
     if missing:
         return f"{', '.join(missing)} will be fetched at first need (or now: twice jars fetch)"
     return ", ".join(wanted) or "none needed"
+
+
+def _ledger(project: Project) -> str:
+    path = project.settings.ledger_path
+    if not os.path.exists(path):
+        return f"{path} (not made yet)"
+    return f"{path} ({project.ledger.id[:8]})"
 
 
 def _disk(place: str) -> str:

@@ -38,6 +38,7 @@ def list_command(folder: str | None, output: str) -> None:
             "every": p.schedule.every if p.schedule else None,
             "zone": p.zone if p.schedule else None,
             "start": p.schedule.start if p.schedule else None,
+            "end": p.schedule.end if p.schedule else None,
         }
         for p in project.pipelines.values()
     ]
@@ -48,7 +49,7 @@ def list_command(folder: str | None, output: str) -> None:
             f"No pipelines in {project.root / str(project.settings['project.pipelines'])}. Make some with: twice init"
         )
         print_table(
-            ["pipeline", "target", "pattern", "every", "zone", "start"],
+            ["pipeline", "target", "pattern", "every", "zone", "start", "end"],
             [list(row.values()) for row in rows],
             empty=empty,
         )

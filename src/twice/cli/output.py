@@ -62,7 +62,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def confirm(question: str, *, yes: bool, refusal: Misuse | None = None) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be taken back; without a terminal `--yes` has to be said.
 
     Raises:
@@ -71,7 +71,7 @@ def confirm(question: str, *, yes: bool, refusal: Misuse | None = None) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise refusal or Misuse(question, "Without a terminal nobody can be asked.", "Say --yes to let it.")
+        raise Misuse(question, "Without a terminal nobody can be asked.", "Say --yes to let it.")
     click.confirm(question, abort=True, err=True)
 
 

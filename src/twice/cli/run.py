@@ -151,16 +151,22 @@ def outcome_line(outcome: Outcome) -> str:
 
 def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str) -> int:
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
-    now = datetime.now(UTC)
-    ends: list[SlotEnd] = []
+    due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
     for pipeline in chosen:
         _warn(pipeline)
-        if pipeline.schedule is None:
-            slots = [pipeline.slot()]
-        else:
-            slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in pipeline.schedule.closed(now)]
-        ends += _fill(project, pipeline, slots, asked, yes, output)
+        _approve_all(project, pipeline, due[pipeline.name], asked, yes)
+    ends = [end for pipeline in chosen for end in _fill(project, pipeline, due[pipeline.name], asked, output)]
     return _summary(ends, output)
+
+
+def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
+    """Return the closed slots; where a whole table is replaced, those that a newer one has overtaken are over."""
+    if pipeline.schedule is None:
+        return [pipeline.slot()]
+    closed = pipeline.schedule.closed(datetime.now(UTC))
+    slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
+    sight = project.store(pipeline.target.store).look(pipeline.target.name)
+    return slots if asked.force else [slot for slot in slots if not pipeline.pattern.refusal(slot, sight)]
 
 
 @click.command("backfill")
@@ -186,14 +192,12 @@ def backfill_command(name: str, start: str, end: str, force: bool, yes: bool, fo
     _warn(pipeline)
     slots = slots_between(pipeline, start, end, datetime.now(UTC))
     asked = Asked(force, resuming=True)
-    return _summary(_fill(project, pipeline, slots, asked, yes, output), output)
-
-
-def _fill(
-    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, yes: bool, output: str
-) -> list[SlotEnd]:
-    """Fill slots, with one line each as they end; all are planned and approved first."""
     _approve_all(project, pipeline, slots, asked, yes)
+    return _summary(_fill(project, pipeline, slots, asked, output), output)
+
+
+def _fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str) -> list[SlotEnd]:
+    """Fill slots, with one line each as they end."""
     ends = []
     for number, ended in enumerate(fill(project, pipeline, slots, asked), 1):
         ends.append(ended)

@@ -63,8 +63,6 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
     lacks: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, root: str, engine: Any, locations: Locations) -> None:
-        if "://" in root:
-            raise Misuse(f"The root {root!r} is not a local path.", fix="Delta on object stores is not supported yet.")
         self.root = root
         self.engine = engine
         self.locations = locations
@@ -270,7 +268,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
     def _restate(self, table: str, sight: Sight) -> list[str]:
         """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
         transaction = Transaction(self.engine.spark, table)
-        if not sight.receipts or not _is_time_to_carry(table, sight, transaction, most=1):
+        if not sight.receipts or not _is_time_to_carry(table, sight, transaction, least=1):
             return []
         transaction.last_version_of(_OWNER)
         number = max(transaction.last_version_of(_RESTATED), 0) + 1
@@ -287,14 +285,14 @@ def _check_owner(table: str, owner: str) -> None:
         raise Conflict("another ledger took the table")
 
 
-def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, most: int = 0) -> bool:
+def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, least: int = 0) -> bool:
     """Tell whether receipts should be carried forward: always while they are few, else when they grow old.
 
     Carried receipts take about a hundred bytes each. Above a few hundred of them one publish in many
     carries them all, so that a publish stays cheap however long the history is.
     """
     count, age = log.uncarried(table)
-    if count > max(most, len(sight.receipts) // _CARRIED_SHARE - _CARRIED_ALWAYS // _CARRIED_SHARE):
+    if count >= max(least, (len(sight.receipts) - _CARRIED_ALWAYS) // _CARRIED_SHARE):
         return True
     return age > _days(transaction.table_property("delta.logRetentionDuration")) * _DAY_MILLISECONDS / 4
 
