@@ -62,6 +62,18 @@ def same(rows):
     return rows
 
 
+def once_at(point, act):
+    """Return a hook that acts the first time a fault point is reached, and never again."""
+    done = []
+
+    def hook(reached):
+        if reached == point and not done:
+            done.append(point)
+            act()
+
+    return hook
+
+
 @dataclass
 class World:
     """Inputs by day, a pipeline, a store and a ledger, in one folder."""
@@ -109,6 +121,10 @@ class World:
             target=f"{self.kind}:{self.target}",
             pattern=self.pattern,
         )(self.transform)
+
+    def twin(self, **changes) -> "World":
+        """Return another driver of the same project: same folder, same ledger, same store."""
+        return replace(self, **changes)
 
     @property
     def store(self):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TwiceError,
         Unsupported,
     )
-    from twice.execute import Outcome
+    from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
 
@@ -34,7 +34,7 @@ _WHERE = {
     "Misuse": "errors",
     "NotIdempotent": "errors",
     "NotPublished": "errors",
-    "Outcome": "execute",
+    "Outcome": "jobs",
     "OutcomeUnknown": "errors",
     "Pipeline": "pipelines",
     "Project": "project",

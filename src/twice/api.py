@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from twice import matrix
 from twice.decide import Asked
 from twice.errors import Misuse
-from twice.execute import Job, Outcome, consider, execute
+from twice.execute import consider, execute
 from twice.fingerprint import Inputs, Source
 from twice.intervals import Schedule, aware
+from twice.jobs import Job, Outcome
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
@@ -76,9 +77,8 @@ def run(
         TwiceError: Its type says what may have happened to the data.
     """
     home = opened(project, spark)
-    chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    slot = chosen.slot(at, key, now=datetime.now(UTC))
-    return execute(home.job(chosen, slot), home.store(slot.target.store), home.ledger, Asked(force, accept))
+    job = _job(home, pipeline, at, key)
+    return execute(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept))
 
 
 def plan(
@@ -93,10 +93,13 @@ def plan(
 ) -> Plan:
     """Say what `run` would do, and change nothing."""
     home = opened(project, spark)
+    job = _job(home, pipeline, at, key)
+    return consider(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept)).plan
+
+
+def _job(home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None) -> Job:
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    slot = chosen.slot(at, key, now=datetime.now(UTC))
-    job = home.job(chosen, slot)
-    return consider(job, home.store(slot.target.store), home.ledger, Asked(force, accept)).plan
+    return home.job(chosen, chosen.slot(at, key, now=datetime.now(UTC)))
 
 
 def backfill(

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
-from twice.execute import Outcome, execute
+from twice.execute import execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
+from twice.jobs import Outcome
 from twice.runs import Slot
 
 if TYPE_CHECKING:

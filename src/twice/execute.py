@@ -16,11 +16,11 @@ Nothing here cleans up after an unknown outcome, and nothing is retried without 
 from __future__ import annotations
 
 import getpass
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from twice.abilities import Rows, Staged, Store, Work
 from twice.decide import Asked, Question, decide
@@ -38,58 +38,15 @@ from twice.errors import (
 from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs, fingerprint_of
+from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
-from twice.plans import Pattern, Plan
-from twice.runs import Receipt, Run, Slot
+from twice.plans import Plan
+from twice.runs import Receipt, Run
 from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
-
-
-@dataclass(frozen=True)
-class Job:
-    """One slot to fill: what it reads, how it transforms, which pattern protects the write."""
-
-    slot: Slot
-    pattern: Pattern
-    zone: str
-    code: str
-    resolve: Callable[[], Mapping[str, Inputs]]
-    rows: Callable[[Mapping[str, Inputs], Run], Rows]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    rerun_on_code: bool = False
-    declares_inputs: bool = True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a run that did not fail."""
-
-    state: str
-    slot: Slot
-    generation: int
-    reason: str
-    version_before: int | None
-    version_after: int | None
-    rows: int
-    attempt: str = ""
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The outcome as plain values."""
-        return {
-            "state": self.state,
-            "slot": self.slot.text,
-            "generation": self.generation,
-            "reason": self.reason,
-            "version_before": self.version_before,
-            "version_after": self.version_after,
-            "rows": self.rows,
-            "attempt": self.attempt,
-            "notes": list(self.notes),
-        }
 
 
 @dataclass(frozen=True)
@@ -241,7 +198,7 @@ class _Attempt:
             code=self.job.code,
             state=OPEN,
             version_before=plan.base.version if plan.base.exists else None,
-            plan=_json(plan.to_json()),
+            plan=json.dumps(plan.to_json()),
         )
 
     def _wait_for_target(self) -> None:
@@ -487,12 +444,6 @@ def _state_after(error: TwiceError) -> str:
     if isinstance(error, OutcomeUnknown):
         return "unknown"
     return "refused" if isinstance(error, Fenced | Busy) else "failed"
-
-
-def _json(values: Any) -> str:
-    import json
-
-    return json.dumps(values, default=str)
 
 
 def take_over(store: Store, ledger: SqliteLedger, name: str) -> Sight:

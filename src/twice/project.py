@@ -20,8 +20,8 @@ from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
 from twice.errors import Misuse, TwiceError, suggestion
-from twice.execute import Job
 from twice.fingerprint import Inputs, Place
+from twice.jobs import Job
 from twice.ledger import SqliteLedger
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target

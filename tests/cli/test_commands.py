@@ -157,7 +157,9 @@ def test_init_that_was_stopped_half_way_is_finished_by_the_next(twice, tmp_path,
 def test_list_names_the_pipelines(twice, home):
     said = twice("list")
     assert said.code == 0
-    assert re.search(r"^visits +parquet:lake/visits +data_overwrite +1 day +UTC +2024-10-07 +2024-10-11$", said.out, re.MULTILINE)
+    assert re.search(
+        r"^visits +parquet:lake/visits +data_overwrite +1 day +UTC +2024-10-07 +2024-10-11$", said.out, re.MULTILINE
+    )
 
 
 def test_list_of_an_empty_project_says_how_to_begin(twice, tmp_path, monkeypatch):

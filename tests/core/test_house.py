@@ -19,7 +19,7 @@ LAYERS = (
     ("runs", "placeholders"),
     ("slices", "sight"),
     ("abilities", "fingerprint"),
-    ("plans", "ledger", "decide"),
+    ("plans", "ledger", "decide", "jobs"),
     ("sources", "patterns", "stores"),
     ("matrix", "execute", "settings", "jars"),
     ("engine", "pipelines"),

@@ -8,6 +8,7 @@ import twice
 from twice.errors import LedgerAhead, ProofGone, Stranger
 from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
+from worlds import once_at
 
 
 @pytest.fixture
@@ -232,58 +233,66 @@ def test_110_another_pipeline_and_another_calendar_are_refused(two_days):
 
 def test_80_a_twin_that_lands_first_is_found_and_skipped(world):
     world.put("2024-09-20", ["a"])
-    twin = None
-
-    def race(point):
-        nonlocal twin
-        if point == "publish.before" and twin is None:
-            twin = "running"
-            other = type(world)(world.folder, world.kind, world.spark, memory=world.memory)
-            twin = other.run("2024-09-20").state
-
-    with armed(race):
-        outcome = world.run("2024-09-20")
-    assert (twin, outcome.state) == ("published", "skipped")
+    ended = []
+    with armed(once_at("publish.before", lambda: ended.append(world.twin().run("2024-09-20").state))):
+        ended.append(world.run("2024-09-20").state)
+    assert ended == ["published", "skipped"]
     assert world.sight().fence(world.slot("2024-09-20")) == 1
     assert world.rows() == [("a", "2024-09-20")]
 
 
 def test_80_a_late_twin_with_older_inputs_is_fenced(world):
     world.put("2024-09-20", ["old"])
-    raced = False
 
-    def race(point):
-        nonlocal raced
-        if point == "looked.again" and not raced:
-            raced = True
-            world.put("2024-09-20", ["new"])
-            other = type(world)(world.folder, world.kind, world.spark, memory=world.memory)
-            assert other.run("2024-09-20").state == "published"
+    def race():
+        world.put("2024-09-20", ["new"])
+        assert world.twin().run("2024-09-20").state == "published"
 
-    with armed(race), pytest.raises(twice.Fenced, match="from other inputs"):
+    with armed(once_at("looked.again", race)), pytest.raises(twice.Fenced, match="from other inputs"):
         world.run("2024-09-20")
     assert world.rows() == [("new", "2024-09-20")]
     assert world.run("2024-09-20").state == "skipped"
 
 
+def test_a_publish_that_landed_and_was_replaced_at_once_keeps_its_files(world):
+    """Its twin keeps the rows it published: they must not be taken for a refused attempt's."""
+    world.put("2024-09-20", ["a"])
+
+    def race():
+        world.put("2024-09-20", [])
+        keeping = world.twin(pattern=twice.data_overwrite(slice="day", empty="keep"))
+        assert keeping.run("2024-09-20").generation == 2
+
+    with armed(once_at("publish.after", race)):
+        outcome = world.run("2024-09-20")
+    assert (outcome.state, outcome.generation) == ("published", 2)
+    assert "generation 2 has replaced it" in outcome.reason
+    assert world.rows() == [("a", "2024-09-20")]
+    assert world.sight().ended == {}
+
+
+def test_a_run_that_waited_takes_the_inputs_of_now(world):
+    """A twin publishes newer inputs before this run has its lease: it must not bring the older ones back."""
+    world.put("2024-09-20", ["old"])
+
+    def race():
+        world.put("2024-09-20", ["new"])
+        assert world.twin().run("2024-09-20").state == "published"
+
+    with armed(once_at("intended", race)):
+        assert world.run("2024-09-20").state == "skipped"
+    assert world.rows() == [("new", "2024-09-20")]
+
+
 def test_neighbours_publish_side_by_side(world):
     """Another slot moves the target between plan and publish: the slot rule alone decides."""
-    world.put("2024-09-19", ["x"])
-    world.put("2024-09-20", ["a"])
-    world.put("2024-09-21", ["b"])
+    days = {"2024-09-19": ["x"], "2024-09-20": ["a"], "2024-09-21": ["b"]}
+    for day, ids in days.items():
+        world.put(day, ids)
     world.run("2024-09-19")
-    raced = False
-
-    def race(point):
-        nonlocal raced
-        if point == "publish.before" and not raced:
-            raced = True
-            other = type(world)(world.folder, world.kind, world.spark, memory=world.memory)
-            assert other.run("2024-09-21").state == "published"
-
-    with armed(race):
+    with armed(once_at("publish.before", lambda: world.twin().run("2024-09-21"))):
         assert world.run("2024-09-20").state == "published"
-    assert world.by_day() == {"2024-09-19": ["x"], "2024-09-20": ["a"], "2024-09-21": ["b"]}
+    assert world.by_day() == days
 
 
 def test_a_whole_table_computed_before_a_neighbour_is_done_again(make_world):
@@ -291,22 +300,20 @@ def test_a_whole_table_computed_before_a_neighbour_is_done_again(make_world):
     for day, one in (("2024-09-19", "x"), ("2024-09-20", "a"), ("2024-09-21", "b")):
         world.put(day, [one])
     world.run("2024-09-19")
-    raced = False
-
-    def race(point):
-        nonlocal raced
-        if point == "publish.before" and not raced:
-            raced = True
-            other = make_world(pattern=world.pattern)
-            other.folder, other.memory = world.folder, world.memory
-            other.reopen()
-            assert other.run("2024-09-20").state == "published"
-
-    with armed(race):
+    with armed(once_at("publish.before", lambda: world.twin().run("2024-09-20"))):
         assert world.run("2024-09-21").state == "published"
     assert world.rows() == [("b", "2024-09-21")]
     with pytest.raises(twice.Fenced):
         world.run("2024-09-20")
+
+
+def test_a_whole_table_goes_on_day_by_day(make_world):
+    """Slots that a newer one has replaced do not stand in the way of a backfill that is run again."""
+    world = make_world(pattern=twice.data_overwrite())
+    for number in (20, 21, 22):
+        world.put(f"2024-09-{number}", [str(number)])
+        twice.backfill(world.pipeline, "2024-09-20", f"2024-09-{number + 1}", project=world.project)
+        assert world.rows() == [(str(number), f"2024-09-{number}")]
 
 
 def test_113_a_clock_that_is_set_back_changes_nothing(two_days, monkeypatch):

@@ -11,6 +11,7 @@ import twice
 from twice.errors import ProofGone
 from twice.faults import armed
 from twice.stores.delta import log
+from worlds import once_at
 
 pytestmark = [pytest.mark.stores("delta")]
 
@@ -208,15 +209,7 @@ def test_neighbours_in_one_partition_mode_conflict_and_are_refused(make_world):
     world.put("2024-09-21", ["shared"])
     world.put("2024-09-19", ["own"])
     world.run("2024-09-19")
-    raced = False
-
-    def race(point):
-        nonlocal raced
-        if point == "stage.before" and not raced:
-            raced = True
-            other = type(world)(world.folder, world.kind, world.spark, pattern=world.pattern)
-            assert other.run("2024-09-20").state == "published"
-
+    race = once_at("stage.before", lambda: world.twin().run("2024-09-20"))
     with armed(race), pytest.raises(twice.NotPublished, match="belongs to the slot 2024-09-20"):
         world.run("2024-09-21")
     assert world.by_day() == {"2024-09-19": ["own"], "2024-09-20": ["shared"]}

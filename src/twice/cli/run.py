@@ -12,7 +12,8 @@ from twice.backfills import SlotEnd, fill, slots_between, worst
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
-from twice.execute import Outcome, consider, execute
+from twice.execute import consider, execute
+from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project

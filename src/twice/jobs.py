@@ -1,0 +1,60 @@
+"""What is asked of the executor, and what does it answer?
+
+A job is one slot to fill, whoever declared it: a pipeline, or a line of code in a job that already
+exists. An outcome is what became of it, if it did not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twice.abilities import Rows
+from twice.fingerprint import Inputs
+from twice.plans import Pattern
+from twice.runs import Run, Slot
+
+
+@dataclass(frozen=True)
+class Job:
+    """One slot to fill: what it reads, how it transforms, which pattern protects the write."""
+
+    slot: Slot
+    pattern: Pattern
+    zone: str
+    code: str
+    resolve: Callable[[], Mapping[str, Inputs]]
+    rows: Callable[[Mapping[str, Inputs], Run], Rows]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    rerun_on_code: bool = False
+    declares_inputs: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run that did not fail."""
+
+    state: str
+    slot: Slot
+    generation: int
+    reason: str
+    version_before: int | None
+    version_after: int | None
+    rows: int
+    attempt: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain values."""
+        return {
+            "state": self.state,
+            "slot": self.slot.text,
+            "generation": self.generation,
+            "reason": self.reason,
+            "version_before": self.version_before,
+            "version_after": self.version_after,
+            "rows": self.rows,
+            "attempt": self.attempt,
+            "notes": list(self.notes),
+        }
