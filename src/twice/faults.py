@@ -76,6 +76,8 @@ def dying_at(fatal: str, how: type[BaseException] = Died, visit: int = 1) -> Act
 
 def _from_environment(spec: str) -> Action:
     kind, _, rest = spec.partition(":")
+    if kind not in ("record", "kill", "pause"):
+        raise ValueError(f"TWICE_FAULTS={spec!r} is not known: record:FILE, kill:POINT or pause:POINT")
     point, _, number = rest.partition("#")
     if kind == "record":
         return _recorder(rest)

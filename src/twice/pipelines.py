@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
 from twice.intervals import Schedule
 from twice.plans import Pattern
-from twice.runs import Slot, Target, check_name
+from twice.runs import Slot, Target, check_name, digest
 from twice.sources.files import Files
 
 ON_CODE_CHANGE = ("show", "rerun")
@@ -55,8 +55,9 @@ class Pipeline:
 
     @cached_property
     def code(self) -> str:
-        """Digest of what the transform does."""
-        return code_digest(self.transform)
+        """Digest of what the transform does, and of how its sources and its pattern are declared."""
+        declared = [repr(part) for part in (self.pattern, *self.sources.values()) if is_dataclass(part)]
+        return digest("\n".join([code_digest(self.transform), *declared]))
 
     @property
     def warnings(self) -> list[str]:

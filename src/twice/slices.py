@@ -18,7 +18,8 @@ from twice.intervals import Interval, utc_text, zone_named
 from twice.runs import Slot
 
 Types = Mapping[str, str]
-_HALF_A_DAY = timedelta(hours=12)
+# The shortest day of any zone: clocks are set forward by two hours in Antarctica.
+_SHORTEST_DAY = timedelta(hours=22)
 
 
 class Slice(Protocol):
@@ -91,7 +92,7 @@ class ColumnSlice:
         """The day on which this slot starts, if the next one starts on a later day."""
         zone = zone_named(self.zone)
         start, end = (moment.astimezone(zone).date() for moment in (self._interval().start, self._interval().end))
-        return start if start < end and self._interval().length >= _HALF_A_DAY else None
+        return start if start < end and self._interval().length >= _SHORTEST_DAY else None
 
     @property
     def label(self) -> str:

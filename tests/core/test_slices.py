@@ -76,6 +76,15 @@ def test_an_hourly_slot_has_no_day_of_its_own(type_, number):
         sql(hour(number), type_)
 
 
+@pytest.mark.parametrize(
+    ("every", "start"), [("12 hours", "12:00Z"), ("0 0,10 * * *", "10:00Z"), ("8 hours", "16:00Z")]
+)
+def test_the_last_of_several_slots_of_a_day_does_not_own_the_day(every, start):
+    part = Schedule(every, "2024-10-07").at(f"2024-10-07T{start}")
+    with pytest.raises(Misuse, match="several slots of 'out' may start on one"):
+        sql(slot_on(part), "date")
+
+
 @pytest.mark.parametrize("number", [0, 6, 23])
 def test_an_hourly_slot_is_its_first_moment_in_a_string_column(number):
     assert sql(hour(number), "string") == f"`at` = '2024-10-07T{number:02}:00Z'"

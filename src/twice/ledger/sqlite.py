@@ -27,6 +27,7 @@ from twice.runs import Receipt, Slot, new_attempt
 
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs"})
 _HASHES_KEPT = 1_000_000
+_LEAST_RENEWAL_SECONDS = 0.05
 
 
 class SqliteLedger:
@@ -270,7 +271,7 @@ class SqliteLedger:
         }
 
     def _keep(self, lease: Lease, stop: threading.Event) -> None:
-        while not stop.wait(self.renew_seconds):
+        while not stop.wait(max(self.renew_seconds, _LEAST_RENEWAL_SECONDS)):
             # A renewal that fails only makes the lease run out, which costs work and no safety.
             with suppress(NotPublished), self._transaction() as db:
                 expires = _uptime() + self.lease_seconds
