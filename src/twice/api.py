@@ -92,7 +92,7 @@ def plan(
     spark: SparkSession | None = None,
 ) -> Plan:
     """Say what `run` would do, and change nothing."""
-    home = opened(project, spark)
+    home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
     job = _job(home, pipeline, at, key)
     return consider(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept)).plan
 

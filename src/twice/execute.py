@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
 from twice.plans import Plan
-from twice.runs import Receipt, Run
+from twice.runs import Receipt, Run, Slot
 from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
@@ -116,10 +117,18 @@ def execute(
     if approve:
         approve(plan)
     if asked.accept and job.slot.text in plan.base.ended:
-        ledger.accept(job.slot.text, plan.base.outside, getpass.getuser())
+        ledger.accept(job.slot.text, plan.base.outside, _who())
     if plan.skips:
         return _skip(plan, store, ledger, job)
     return _Attempt(job, store, ledger, asked, approve).work(considered)
+
+
+def _who() -> str:
+    """Name the person; in a container there may be only a number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def _record_refusal(job: Job, ledger: SqliteLedger, error: TwiceError) -> None:
@@ -134,9 +143,9 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
     """Report a skip, and let the ledger catch up with the store if it lags."""
     receipt = plan.base.receipts[job.slot.text]
     known = ledger.known(job.slot.text)
+    notes = plan.notes
     if known != receipt:
-        store.settle(job.slot.target.name)
-        ledger.confirm("", receipt, plan.base.version)
+        notes += _confirmed(store, ledger, "", receipt, plan.base.version)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -146,8 +155,26 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
         version_after=plan.base.version,
         rows=receipt.rows,
         attempt=receipt.attempt,
-        notes=plan.notes,
+        notes=notes,
     )
+
+
+def _confirmed(
+    store: Store,
+    ledger: SqliteLedger,
+    attempt: str,
+    receipt: Receipt,
+    version: int,
+    state: str = "published",
+    reason: str = "",
+) -> tuple[str, ...]:
+    """Let the ledger know what the store holds. Rows that are visible and proven stay so if it cannot."""
+    try:
+        store.settle(Slot.parse(receipt.slot).target.name)
+        ledger.confirm(attempt, receipt, version, state, reason)
+    except (NotPublished, OSError) as error:
+        return (f"the ledger could not record it, and the next run will: {explain(error)}",)
+    return ()
 
 
 class _Attempt:
@@ -333,6 +360,8 @@ class _Attempt:
             )
 
     def _receipt(self, plan: Plan, staged: Staged) -> Receipt:
+        before = plan.base.receipt(self.job.slot.text)
+        once = {*before.once, *before.partitions} - set(staged.partitions) if before else set()
         return Receipt(
             slot=self.job.slot.text,
             generation=plan.generation,
@@ -342,6 +371,7 @@ class _Attempt:
             owner=self.ledger.id,
             rows=staged.rows,
             partitions=staged.partitions,
+            once=tuple(sorted(once)),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -419,13 +449,7 @@ class _Attempt:
         return same and (found.code == receipt.code or not code_matters)
 
     def _finish(self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str) -> Outcome:
-        notes = plan.notes
-        self.store.settle(self.job.slot.target.name)
-        try:
-            self.ledger.confirm(self.name, found, sight.version, state, reason)
-        except NotPublished as error:
-            # The rows are visible and proven; a ledger that lags is mended by the next run.
-            notes = (*notes, f"the ledger could not record it: {error.what}")
+        notes = plan.notes + _confirmed(self.store, self.ledger, self.name, found, sight.version, state, reason)
         reach("confirmed")
         return Outcome(
             state=state,

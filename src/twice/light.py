@@ -10,6 +10,7 @@ and before a transform is called, its file is read in full too.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
@@ -17,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+_one_at_a_time = threading.RLock()
 _DEFERRED = ("pyspark", "delta", "pyarrow", "pandas")
 
 
@@ -78,19 +80,35 @@ def without_spark(*project_folders: str) -> Iterator[bool]:
 
     Yields whether stand-ins are used: where PySpark is loaded already there is nothing to save.
     """
-    if any(name in sys.modules for name in _DEFERRED):
-        yield False
-        return
-    before = set(sys.modules)
-    finder = _Finder()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield True
-    finally:
-        sys.meta_path.remove(finder)
-        for name in set(sys.modules) - before:
-            if _saw_stand_ins(sys.modules[name], project_folders):
+    with _one_at_a_time:
+        if any(name in sys.modules for name in _DEFERRED):
+            yield False
+            return
+        before = set(sys.modules)
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+        try:
+            yield True
+        finally:
+            sys.meta_path.remove(finder)
+            for name in _tainted(set(sys.modules) - before, project_folders):
                 del sys.modules[name]
+
+
+def _tainted(new: set[str], project_folders: Sequence[str]) -> set[str]:
+    """Return the new modules that saw a stand-in, and those that took something from one that did."""
+    found = {name for name in new if _saw_stand_ins(sys.modules[name], project_folders)}
+    while more := {name for name in new - found if _took_from(sys.modules[name], found)}:
+        found |= more
+    return found
+
+
+def _took_from(module: ModuleType, tainted: set[str]) -> bool:
+    names = (
+        value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        for value in vars(module).values()
+    )
+    return any(isinstance(name, str) and name in tainted for name in names)
 
 
 def _saw_stand_ins(module: ModuleType, project_folders: Sequence[str]) -> bool:

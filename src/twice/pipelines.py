@@ -8,6 +8,7 @@ pipelines by looking at its modules.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
@@ -56,7 +57,8 @@ class Pipeline:
     @cached_property
     def code(self) -> str:
         """Digest of what the transform does, and of how its sources and its pattern are declared."""
-        declared = [repr(part) for part in (self.pattern, *self.sources.values()) if is_dataclass(part)]
+        parts = [part for part in (self.pattern, *self.sources.values()) if is_dataclass(part)]
+        declared = [re.sub(r" at 0x[0-9a-f]+", "", repr(part)) for part in parts]
         return digest("\n".join([code_digest(self.transform), *declared]))
 
     @property

@@ -6,6 +6,7 @@ that is costly is opened at its first use.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -180,9 +181,20 @@ class Project:
 
     def _callable(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with a transform that can be called, if it was read with stand-ins."""
-        if self.__dict__.get("pipelines", {}).get(pipeline.name) is pipeline:
-            return self.whole_pipelines[pipeline.name]
-        return pipeline
+        if self.__dict__.get("pipelines", {}).get(pipeline.name) is not pipeline:
+            return pipeline
+        whole = self.whole_pipelines.get(pipeline.name)
+        if whole is None or (whole.code, whole.target, whole.schedule) != (
+            pipeline.code,
+            pipeline.target,
+            pipeline.schedule,
+        ):
+            raise Misuse(
+                f"The pipeline {pipeline.name!r} is declared otherwise once PySpark is loaded.",
+                "What was decided upon is not what would run, so nothing was published.",
+                "Do not let declarations depend on what of PySpark can be imported.",
+            )
+        return whole
 
     def place(self, slot: Slot, zone: str) -> Place:
         """Return where the sources of a slot are resolved."""
@@ -225,7 +237,9 @@ class _Locations:
 
 def _is_incomplete(pipeline: Pipeline) -> bool:
     """Tell whether a declaration, its transform aside, depends on something of Spark."""
-    declared = (pipeline.sources, pipeline.parameters, pipeline.pattern, pipeline.schedule)
+    transform = pipeline.transform
+    given = (transform.args, transform.keywords) if isinstance(transform, functools.partial) else ()
+    declared = (pipeline.sources, pipeline.parameters, pipeline.pattern, pipeline.schedule, given)
     return any(light.holds_stand_in(part) for part in declared)
 
 

@@ -135,7 +135,8 @@ class Slot:
 class Receipt:
     """What was published in a slot, carried inside the store's own commit.
 
-    `first_version` is the version of the table in which this receipt was first written. It is
+    `partitions` are those that the slot fills, `once` those that older generations filled: a restore
+    may bring their rows back. `first_version` is the version of the table in which this receipt was first written. It is
     None until the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -147,6 +148,7 @@ class Receipt:
     owner: str
     rows: int = 0
     partitions: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
     published_at: str = ""
     first_version: int | None = None
 
@@ -160,6 +162,7 @@ class Receipt:
         known = {field.name for field in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         kept["partitions"] = tuple(kept.get("partitions", ()))
+        kept["once"] = tuple(kept.get("once", ()))
         return cls(**kept)
 
     def first_seen_in(self, version: int) -> Receipt:

@@ -292,7 +292,6 @@ def test_a_header_that_names_the_columns_is_accepted(folder, content):
         (b"1,a\n", "lacks 'id', 'name'; has '1', 'a'"),
         (b"id,name,name\n", "header|order"),
         (b"ID,NAME\n", "lacks 'id', 'name'"),
-        (b"\nid,name\n", "lacks 'id', 'name'"),
         (b"id;name\n", "has 'id;name'"),
         ("id,naïve\n".encode("latin-1"), "cannot be read as CSV"),
     ],

@@ -139,9 +139,10 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
             raise Misuse(
                 f"{pipeline.target.text} belongs to another ledger ({owner[:8]}).", fix="Tidy it from its own project."
             )
-    live = project.ledger.live_attempts()
     found = {
-        p.target.text: project.store(p.target.store).tidy(p.target.name, live, keep_days=kept, dry_run=dry_run)
+        p.target.text: project.store(p.target.store).tidy(
+            p.target.name, project.ledger.live_attempts(), keep_days=kept, dry_run=dry_run
+        )
         for p in chosen
     }
     if output == "json":

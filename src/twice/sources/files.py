@@ -33,7 +33,9 @@ _PARQUET_MAGIC = b"PAR1"
 _PARQUET_LEAST_BYTES = 12
 _RACY_SECONDS = 2.0
 _SILENT = ("ignoreCorruptFiles", "ignoreMissingFiles")
-_AFTER_OBJECT = re.compile(rb"\}[ \t\r]*[^\s,\]\}]")
+_AFTER_OBJECT = re.compile(rb"\}[ \t]*[^\s,\]\}]")
+_LINE_END = re.compile(rb"[\r\n]")
+_LONGEST_LINE_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
 
 
@@ -206,7 +208,8 @@ class FileSet:
         if self.format == "parquet":
             _check_columns(mark, schema_columns(self.source.schema or ""), self.marks[0])
         elif _opener(mark.real) and self.source.encoding.upper() in ("UTF-8", "UTF8"):
-            _check_text(mark, json_lines=self.format == "json")
+            own_lines = self.source.option("multiLine", "false").lower() == "true" or self.source.option("lineSep")
+            _check_text(mark, json_lines=self.format == "json" and not own_lines)
 
 
 def list_files(root: str, pattern: str) -> list[str]:
@@ -365,11 +368,17 @@ def _check_columns(mark: FileMark, declared: list[str], first: FileMark) -> None
         found = parquet.read_schema(mark.real)
     except (OSError, ValueError) as error:
         raise _bad(mark.path, f"is not a whole Parquet file: {error}.") from error
-    missing = [column for column in declared if column not in found.names]
+    names = {name.lower() for name in found.names}
+    missing = [column for column in declared if column.lower() not in names]
     if missing:
         raise _bad(mark.path, f"lacks the column {', '.join(map(repr, missing))}.")
-    if not declared and mark is not first and not found.equals(parquet.read_schema(first.real)):
+    if not declared and mark is not first and _typed(found) != _typed(parquet.read_schema(first.real)):
         raise _bad(mark.path, f"has other columns than {first.path!r}; declare a schema that all files have.")
+
+
+def _typed(schema: Any) -> set[tuple[str, str]]:
+    """A Parquet schema as Spark compares it: names without their case, types, in any order."""
+    return {(field.name.lower(), str(field.type)) for field in schema}
 
 
 def _check_text(mark: FileMark, *, json_lines: bool) -> None:
@@ -395,15 +404,16 @@ def _check_text(mark: FileMark, *, json_lines: bool) -> None:
 
 
 def _check_objects(mark: FileMark, content: bytes) -> bytes:
-    """Check the whole lines, and return the part of a line that is left."""
-    lines, _, rest = content.rpartition(b"\n")
-    if _AFTER_OBJECT.search(lines + b"\n"):
-        for line in lines.split(b"\n"):
+    """Check the whole lines, and return the part of a line that is left; a huge line is left to Spark."""
+    end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
+    lines, rest = content[:end], content[end:]
+    if _AFTER_OBJECT.search(lines):
+        for line in _LINE_END.split(lines):
             if _AFTER_OBJECT.search(line) and not _is_one_object(line):
                 raise _bad(
                     mark.path, f"has more than one JSON object on a line: {line[:80].decode(errors='replace')!r}."
                 )
-    return rest
+    return rest if len(rest) <= _LONGEST_LINE_BYTES else b""
 
 
 def _is_one_object(line: bytes) -> bool:
@@ -448,9 +458,13 @@ def _check_header(name: str, path: str, columns: list[str], source: Files) -> No
 
 def _header(lines: io.TextIOWrapper, source: Files) -> list[str]:
     separator = (source.option("sep") or source.option("delimiter", ",")).replace("\\t", "\t")
+    comment = source.option("comment")
+    kept = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
     if len(separator) > 1:
-        return lines.readline().rstrip("\r\n").split(separator)
-    return next(csv.reader(lines, delimiter=separator, quotechar=source.option("quote", '"') or None), [])
+        return next(kept, "").rstrip("\r\n").split(separator)
+    header = next(csv.reader(kept, delimiter=separator, quotechar=source.option("quote", '"') or None), [])
+    strips = source.option("ignoreLeadingWhiteSpace", "false").lower() == "true"
+    return [name.strip() for name in header] if strips else header
 
 
 def _is_text(name: str) -> bool:

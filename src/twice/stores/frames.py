@@ -7,6 +7,7 @@ and the stores' own are the only ones that touch frames.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LAYOUT = "_twice_by_"
+_COUNTS_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,25 @@ def counted(rows: DataFrame, outside: str, not_blank: Sequence[str] = ()) -> tup
     observed = rows.observe(observation, *counts_of)
 
     def counts() -> Counts:
-        found = observation.get
+        found = _in_time(observation)
         return Counts(found["rows"] or 0, found["outside"] or 0, found["blank"] or 0)
 
     return observed, counts
+
+
+def _in_time(observation: Any) -> Mapping[str, Any]:
+    """Wait for what was counted; metrics that never come must not hold a run for ever."""
+    answer: list[Mapping[str, Any]] = []
+    waiting = threading.Thread(target=lambda: answer.append(observation.get), daemon=True)
+    waiting.start()
+    waiting.join(_COUNTS_SECONDS)
+    if not answer:
+        raise NotPublished(
+            f"Spark wrote the rows and did not say how many within {_COUNTS_SECONDS:.0f} s.",
+            "Without the counts nothing was published.",
+            "Pass a frame of the project's own Spark session, and run again.",
+        )
+    return answer[0]
 
 
 def laid_out(rows: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, list[str]]:

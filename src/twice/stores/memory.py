@@ -111,6 +111,8 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         fence = now.receipts[work.slot].generation if work.slot in now.receipts else 0
         if fence != work.seen:
             raise Conflict("the slot's fence moved")
+        if staged.handle is None and work.slot in now.ended:
+            raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", owner):
             raise Conflict("another ledger took the table")
         if (

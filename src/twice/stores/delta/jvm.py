@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from twice.errors import Busy, Conflict, Misuse
+from twice.errors import Busy, Conflict, Misuse, NotPublished
+from twice.explain import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +123,13 @@ class Transaction:
         added = (action for action in _each(actions) if _is(action, "AddFile"))
         return [(str(action.path()), _plain_map(action.partitionValues())) for action in added]
 
-    def commit(self, actions: Any, numbers: Mapping[str, int], metadata: str, mode: str, predicate: str = "") -> int:
+    def read_whole_table(self) -> None:
+        """Make any change of rows since the transaction was opened a conflict."""
+        self._txn.readWholeTable()
+
+    def commit(
+        self, lock: Lock, actions: Any, numbers: Mapping[str, int], metadata: str, mode: str, predicate: str = ""
+    ) -> int:
         """Make the actions visible with these transaction numbers, and return the new version.
 
         Raises:
@@ -137,12 +144,15 @@ class Transaction:
             self._some(metadata),
             *([self._none] * 5),
         )
+        lock.committing = True
         try:
-            return int(self._txn.commit(actions, operation))
+            version = int(self._txn.commit(actions, operation))
         except Exception as error:
             if is_lost_race(error):
                 raise Conflict(str(error).partition("\n")[0]) from error
             raise
+        lock.committing = False
+        return version
 
     def _seq(self, values: Sequence[Any]) -> Any:
         return self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values)).toSeq()
@@ -202,40 +212,63 @@ def is_lost_race(error: BaseException) -> bool:
     return any(name.startswith(_LOST_RACES) and name.endswith("Exception") for name in names)
 
 
+class Lock:
+    """The lock beside a table; `committing` while the JVM has been asked and has not answered."""
+
+    committing = False
+
+
 @contextmanager
-def locked(spark: SparkSession, table: str) -> Iterator[None]:
+def locked(spark: SparkSession, table: str) -> Iterator[Lock]:
     """Hold the lock beside a table while a commit is made.
 
     Raises:
         Busy: Another process has held it for a minute.
+        NotPublished: The lock's file cannot be made.
     """
     path = os.path.join(table, _LOCK)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     # Threads of one process share a JVM, in which a second lock on one file is an error, not a wait.
     with _threads.setdefault(os.path.realpath(path), threading.Lock()):
-        jvm: Any = spark._jvm
-        gateway: Any = spark._sc._gateway
-        nio = jvm.java.nio
+        channel = _opened(spark, path)
+        lock = Lock()
+        try:
+            _wait_for(channel, table)
+            yield lock
+        except BaseException as error:
+            # Without an answer the JVM may still be committing: the lock then ends with the JVM.
+            if not lock.committing or _is_answer(error):
+                channel.close()
+            raise
+        channel.close()
+
+
+def _opened(spark: SparkSession, path: str) -> Any:
+    jvm: Any = spark._jvm
+    gateway: Any = spark._sc._gateway
+    nio = jvm.java.nio
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         options = gateway.new_array(nio.file.OpenOption, 2)
         options[0] = nio.file.StandardOpenOption.CREATE
         options[1] = nio.file.StandardOpenOption.WRITE
-        channel = nio.channels.FileChannel.open(jvm.java.io.File(path).toPath(), options)
-        try:
-            _wait_for(channel, table)
-            yield
-        except KeyboardInterrupt:
-            # The JVM may still be committing: its lock ends with the JVM.
-            raise
-        except BaseException:
-            channel.close()
-            raise
-        channel.close()
+        return nio.channels.FileChannel.open(jvm.java.io.File(path).toPath(), options)
+    except Exception as error:
+        raise NotPublished(
+            f"The lock beside the table cannot be opened: {explain(error)}",
+            "Nothing of this attempt is visible.",
+            "See that the table's folder is writable, and run again.",
+        ) from error
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Tell whether the JVM itself answered: a refusal, or an exception of its own."""
+    return isinstance(error, Conflict) or hasattr(error, "java_exception") or hasattr(error, "getErrorClass")
 
 
 def _wait_for(channel: Any, table: str) -> None:
     deadline = time.monotonic() + _LOCK_SECONDS
     pause = 0.002
-    while channel.tryLock() is None:
+    while not _is_taken(channel):
         if time.monotonic() > deadline:
             raise Busy(
                 f"Another process has held the lock of {os.path.basename(table)} for {_LOCK_SECONDS:.0f} s.",
@@ -244,3 +277,13 @@ def _wait_for(channel: Any, table: str) -> None:
             )
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
+
+
+def _is_taken(channel: Any) -> bool:
+    """Try once to take the lock; one that this JVM still holds elsewhere is not to be had."""
+    try:
+        return channel.tryLock() is not None
+    except Exception as error:
+        if "OverlappingFileLock" in str(error):
+            return False
+        raise

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, unquote
 
 from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
-from twice.errors import Conflict, Misuse, NotPublished
+from twice.errors import Conflict, Misuse, NotPublished, TwiceError
+from twice.explain import explain
 from twice.faults import reach
 from twice.runs import Receipt
 from twice.sight import Sight
@@ -66,22 +67,30 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         self.root = root
         self.engine = engine
         self.locations = locations
+        self._folders: dict[str, str] = {}
 
     def table(self, name: str) -> str:
         """Return the folder of a table; a catalog name is asked of the catalog once."""
         if "/" in name:
             return os.path.join(self.root, *name.split("/"))
-        return self.locations.get(name) or self._from_catalog(name)
+        if name not in self._folders:
+            self._folders[name] = self.locations.get(name) or self._from_catalog(name)
+        return self._folders[name]
 
     def _from_catalog(self, name: str) -> str:
+        """Ask the catalog for a table's folder; one that was published and not registered is registered now."""
+        folder = self._located(name)
+        if log.commit_versions(folder):
+            self._register(name, folder)
+        return folder
+
+    def _located(self, name: str) -> str:
         spark = self.engine.spark
         if spark.catalog.tableExists(name):
             location = spark.sql(f"DESCRIBE DETAIL {_identifier(name)}").first()["location"]
         else:
             location = spark.conf.get("spark.sql.warehouse.dir").rstrip("/") + "/" + name.replace(".", "/")
-        folder = unquote(location.removeprefix("file://").removeprefix("file:"))
-        self.locations.put(name, folder)
-        return folder
+        return unquote(location.removeprefix("file://").removeprefix("file:"))
 
     def look(self, name: str) -> Sight:
         """Read the receipts from the log, without a JVM."""
@@ -129,16 +138,31 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         if transaction.read_version >= 0 and found != list(columns):
             raise Misuse(f"The table {work.name} is partitioned by {found}, the pattern says {list(columns)}.")
         staged = self._stage(work, transaction, rows, {"partitionOverwriteMode": "dynamic"}, list(columns), "slice")
-        before = work.base.receipt(work.slot)
-        if before is None or not before.partitions or transaction.read_version < 0:
+        filled_before = self._filled_before(work)
+        if not filled_before or transaction.read_version < 0:
             return staged
-        left_behind = " OR ".join(map(_holds_partition, before.partitions))
+        left_behind = " OR ".join(map(_holds_partition, filled_before))
         actions = transaction.removing(staged.handle.actions, left_behind)
         return replace(staged, handle=replace(staged.handle, actions=actions))
 
+    def _filled_before(self, work: Work) -> list[str]:
+        """Return the partitions that older generations of the slot filled, and that no other slot fills now."""
+        before = work.base.receipt(work.slot)
+        if before is None:
+            return []
+        if not before.attempt:
+            raise NotPublished(
+                f"The receipt of {work.slot} went with the cleaned log, and with it the partitions that it filled.",
+                "Rows of an older generation could stay behind, so nothing was published.",
+                "Remove the slot's old rows by hand, or write to a new target.",
+            )
+        others = {part for slot, found in work.base.receipts.items() if slot != work.slot for part in found.partitions}
+        return sorted({*before.partitions, *before.once} - others)
+
     def _open(self, work: Work, base: int | None = None) -> Transaction:
         """Open a transaction that conflicts with any other publish of the slot, or change of owner."""
-        if "/" not in work.name and self.locations.get(work.name) != self._from_catalog(work.name):
+        if "/" not in work.name and self.table(work.name) != (located := self._located(work.name)):
+            self._folders[work.name] = located
             raise Conflict("the catalog keeps the table in another place now")
         transaction = Transaction(self.engine.spark, self.table(work.name), base)
         if base is not None and transaction.read_version != base:
@@ -181,27 +205,44 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
-        spark, table = self.engine.spark, self.table(work.name)
-        written = staged.handle or self._nothing(work)
-        transaction: Transaction = written.transaction
-        last = transaction.last_version_of(work.slot)
-        if max(last, 0) != work.seen:
-            raise Conflict(f"the slot's number is {last}, the plan saw {work.seen}")
-        numbers = {work.slot: work.generation}
-        transaction.last_version_of(_OWNER)
-        if work.compares_head:
-            numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
-        payload = self._payload(work, receipt, written)
-        with locked(spark, table):
-            _check_owner(table, receipt.owner)
+        table = self.table(work.name)
+        written, numbers, payload = self._before_commit(work, staged, receipt)
+        with locked(self.engine.spark, table) as lock:
+            now = log.look(table)
+            if now.owner not in ("", receipt.owner):
+                raise Conflict("another ledger took the table")
+            if staged.handle is None and work.slot in now.ended:
+                raise Conflict("the rows that were to be kept are gone")
             reach("delta.locked")
-            transaction.commit(written.actions, numbers, payload.to_text(), "Overwrite", written.predicate)
+            written.transaction.commit(lock, written.actions, numbers, payload, "Overwrite", written.predicate)
             reach("delta.committed")
         self._register(work.name, table)
 
+    def _before_commit(self, work: Work, staged: Staged, receipt: Receipt) -> tuple[_Written, dict[str, int], str]:
+        """Make ready all that the commit carries; whatever fails here has surely not been published."""
+        try:
+            written = staged.handle or self._nothing(work)
+            transaction: Transaction = written.transaction
+            last = transaction.last_version_of(work.slot)
+            transaction.last_version_of(_OWNER)
+            numbers = {work.slot: work.generation}
+            if work.compares_head:
+                numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
+            payload = self._payload(work, receipt, written).to_text()
+        except (Conflict, TwiceError):
+            raise
+        except Exception as error:
+            raise NotPublished(
+                f"The publish could not be made ready: {explain(error)}", "Nothing was published.", "Run again."
+            ) from error
+        if max(last, 0) != work.seen:
+            raise Conflict(f"the slot's number is {last}, the plan saw {work.seen}")
+        return written, numbers, payload
+
     def _nothing(self, work: Work) -> _Written:
-        """A publish of the receipt alone: no rows change."""
-        transaction = self._open(work)
+        """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
+        transaction = self._open(work, base=work.base.version)
+        transaction.read_whole_table()
         return _Written(transaction, transaction.none(), "nothing")
 
     def _payload(self, work: Work, receipt: Receipt, written: _Written) -> Payload:
@@ -213,12 +254,13 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         return payload
 
     def _register(self, name: str, table: str) -> None:
-        """Keep the catalog's entry of a table that is known by name; every run repairs it."""
+        """Keep the catalog's entry of a table that is known by name, and remember its folder once it is there."""
         if "/" in name:
             return
         spark = self.engine.spark
         if not spark.catalog.tableExists(name):
             spark.sql(f"CREATE TABLE IF NOT EXISTS {_identifier(name)} USING DELTA LOCATION {string_literal(table)}")
+        self.locations.put(name, table)
 
     def settle(self, name: str) -> None:
         """Delta leaves the durability of its log to the file system."""
@@ -240,8 +282,8 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         if log.look(table).owner != base.owner:
             raise Conflict("the owner changed")
         payload = Payload("adopt", owner, "nothing", table_id=transaction.table_id).carrying(base)
-        with locked(self.engine.spark, table):
-            transaction.commit(transaction.none(), {_OWNER: number}, payload.to_text(), "Append")
+        with locked(self.engine.spark, table) as lock:
+            transaction.commit(lock, transaction.none(), {_OWNER: number}, payload.to_text(), "Append")
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows through Delta's own reader."""
@@ -259,9 +301,12 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             return Swept()
         notes = [] if dry_run else self._restate(table, sight)
         path = f"delta.{_identifier_of_path(table)}"
-        files = self.engine.spark.sql(f"VACUUM {path} DRY RUN").collect()
+        session = self.engine.spark.newSession()
+        # VACUUM would note itself in the log, outside of the lock that publishes hold.
+        session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "false")
+        files = session.sql(f"VACUUM {path} DRY RUN").collect()
         if files and not dry_run:
-            self.engine.spark.sql(f"VACUUM {path}")
+            session.sql(f"VACUUM {path}")
         notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
         return Swept(removed_files=len(files), notes=tuple(notes))
 
@@ -273,9 +318,12 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         transaction.last_version_of(_OWNER)
         number = max(transaction.last_version_of(_RESTATED), 0) + 1
         payload = Payload("restate", sight.owner, "nothing", table_id=transaction.table_id).carrying(sight)
-        with locked(self.engine.spark, table):
-            _check_owner(table, sight.owner)
-            transaction.commit(transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
+        try:
+            with locked(self.engine.spark, table) as lock:
+                _check_owner(table, sight.owner)
+                transaction.commit(lock, transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
+        except Conflict as error:
+            return [f"receipts were not restated, since the table moved: {error}"]
         return [f"{len(sight.receipts)} receipts were restated"]
 
 

@@ -102,6 +102,8 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         while True:
             base = log.newest(table)
             _compare(work, base, staged, receipt.owner)
+            if staged.handle is None and work.slot in {**base.ended, **dict(_damage(table, base))}:
+                raise Conflict("the rows that were to be kept are gone")
             try:
                 log.append(table, _published(base, work, staged, receipt))
             except Conflict:
