@@ -218,6 +218,21 @@ def test_118_an_input_that_changes_and_changes_back_is_not_published(two_days):
     assert two_days.by_day()["2024-09-22"] == ["A"]
 
 
+@pytest.mark.stores("memory", "parquet")
+def test_109_old_receipts_survive_many_publishes_and_a_tidy(world):
+    """On Delta the log is cleaned: see tests/stores/test_delta.py."""
+    days = [f"2024-09-{number:02}" for number in range(1, 15)]
+    for day in days:
+        world.put(day, [day])
+        world.run(day)
+    world.tidy()
+    assert world.run(days[0]).state == "skipped"
+    world.lose_ledger()
+    rebuild(world)
+    assert world.run(days[0]).state == "skipped"
+    assert len(world.project.ledger.published()) == len(days)
+
+
 def test_110_another_pipeline_and_another_calendar_are_refused(two_days):
     two_days.put("2024-09-22", ["d"])
     two_days.name = "second"
@@ -269,6 +284,17 @@ def test_a_publish_that_landed_and_was_replaced_at_once_keeps_its_files(world):
     assert "generation 2 has replaced it" in outcome.reason
     assert world.rows() == [("a", "2024-09-20")]
     assert world.sight().ended == {}
+
+
+def test_rows_that_were_to_be_kept_and_are_gone_are_not_vouched_for(make_world):
+    world = make_world(pattern=twice.data_overwrite(slice="day", empty="keep"))
+    world.put("2024-09-20", ["a"])
+    world.run("2024-09-20")
+    world.put("2024-09-20", [])
+    race = once_at("publish.before", lambda: world.delete_by_hand("2024-09-20"))
+    with armed(race), pytest.raises(ProofGone):
+        world.run("2024-09-20")
+    assert world.sight().proof(world.slot("2024-09-20")) is None
 
 
 def test_a_run_that_waited_takes_the_inputs_of_now(world):

@@ -9,7 +9,7 @@ import pytest
 
 import twice
 from twice.errors import ProofGone
-from twice.faults import armed
+from twice.faults import Died, armed, dying_at
 from twice.stores.delta import log
 from worlds import once_at
 
@@ -222,6 +222,32 @@ def test_a_partition_value_with_a_slash_is_one_value(make_world):
     world.put("2024-09-20", ["c=d"])
     world.run("2024-09-20")
     assert world.by_day() == {"2024-09-20": ["c=d"]}
+
+
+def test_partitions_that_a_restore_brought_back_go_away_again(make_world):
+    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
+    for ids in (["a"], ["b"]):
+        world.put("2024-09-20", ids)
+        world.run("2024-09-20")
+    sql(world, "RESTORE TABLE {table} TO VERSION AS OF 0")
+    with pytest.raises(ProofGone):
+        world.run("2024-09-20")
+    assert world.run("2024-09-20", force=True).generation == 3
+    assert world.by_day() == {"2024-09-20": ["b"]}
+
+
+def test_a_catalog_entry_that_a_kill_left_out_is_made_by_the_next_run(make_world):
+    world = make_world(target="left_out")
+    world.put("2024-09-20", ["a"])
+    try:
+        with armed(dying_at("delta.committed")), pytest.raises(Died):
+            world.run("2024-09-20")
+        assert not world.spark.catalog.tableExists("left_out")
+        world.reopen()
+        assert world.run("2024-09-20").state == "skipped"
+        assert [row.id for row in world.spark.table("left_out").collect()] == ["a"]
+    finally:
+        world.spark.sql("DROP TABLE IF EXISTS left_out")
 
 
 def test_by_catalog_name(make_world):
