@@ -27,6 +27,7 @@ $(VENV)/.jars: src/twice/jars/ivy.xml $(VENV)/.base
 
 demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be backfilled
 	@$(RUN)/twice demo
+	@echo "  (here the command is $(RUN)/twice)"
 
 test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
 	@$(RUN)/python -m pytest tests -m "not spark" -q
