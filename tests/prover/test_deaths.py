@@ -7,6 +7,8 @@ from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
 from twice.prover import Counterexample, check, deaths_at_every_point
 
+pytestmark = [pytest.mark.timeout(1800)]
+
 DAY, NEXT = "2024-09-20", "2024-09-21"
 SHAPES = {
     "slice": twice.data_overwrite(slice="day"),

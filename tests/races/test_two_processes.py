@@ -5,6 +5,8 @@ from drivers import RECEIPTS, Driver, Reader
 
 from worlds import World
 
+pytestmark = [pytest.mark.timeout(3000)]
+
 DAY = "2024-09-20"
 TIMES = 100
 ROWS = 5
@@ -65,7 +67,6 @@ def test_80_two_processes_on_one_slot_a_hundred_times(kind, spark, tmp_path, dri
 
 
 @pytest.mark.stores("delta")
-@pytest.mark.timeout(3000)
 def test_112_two_processes_publish_different_slots_and_none_is_lost(kind, spark, tmp_path, drivers, request):
     """Receipts alone, so that the commits come as closely together as they can; a thousand in `make prove`."""
     each = RECEIPTS_EACH_IN_FULL if request.config.getoption("--every-kill") else RECEIPTS_EACH
