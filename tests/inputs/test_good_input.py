@@ -163,6 +163,9 @@ CONTENTS = {
         {"options": {"multiLine": "true"}},
         ["a\nb"],
     ),
+    "an empty first line": ("x.csv", "\n" + csv_of(["a"]), {}, ["a"]),
+    "a remark above the header": ("x.csv", "# made today\n" + csv_of(["a"]), {"options": {"comment": "#"}}, ["a"]),
+    "JSON with braces in a text": ("x.jsonl", json.dumps({"id": "a} b {c", "day": SECOND}), {}, ["a} b {c"]),
     "a very long field": ("x.csv", csv_of(["x" * 200_000]), {}, ["x" * 200_000]),
     "gzip": ("x.csv.gz", gzip.compress(csv_of(["a"]).encode()), {}, ["a"]),
     "gzip in two parts": (
