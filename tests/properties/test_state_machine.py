@@ -117,6 +117,14 @@ class Repeated(RuleBasedStateMachine):
     def optimize(self):
         self.spark.sql(f"OPTIMIZE delta.`{self.real.table()}`")
 
+    @precondition(lambda self: self.real.sight().exists)
+    @rule(really=st.sampled_from([False, False, True]))
+    def drop_by_hand(self, really):
+        """Remove the whole table from outside: the ledger is then ahead of the store, in both worlds alike."""
+        if really:
+            self.model.drop()
+            self.real.drop()
+
     @precondition(lambda self: self.kind == "delta" and self.model.sight().exists and self.real.rows())
     @rule(day=some_day)
     def meddle(self, day):
