@@ -209,8 +209,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         written, numbers, payload = self._before_commit(work, staged, receipt)
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
-            if now.owner not in ("", receipt.owner):
-                raise Conflict("another ledger took the table")
+            _check_owner(now, receipt.owner)
             if staged.handle is None and work.slot in now.ended:
                 raise Conflict("the rows that were to be kept are gone")
             reach("delta.locked")
@@ -320,16 +319,16 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         payload = Payload("restate", sight.owner, "nothing", table_id=transaction.table_id).carrying(sight)
         try:
             with locked(self.engine.spark, table) as lock:
-                _check_owner(table, sight.owner)
+                _check_owner(log.look(table), sight.owner)
                 transaction.commit(lock, transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
         except Conflict as error:
             return [f"receipts were not restated, since the table moved: {error}"]
         return [f"{len(sight.receipts)} receipts were restated"]
 
 
-def _check_owner(table: str, owner: str) -> None:
+def _check_owner(now: Sight, owner: str) -> None:
     """The owner is compared under the lock, where no other publish can change it."""
-    if log.look(table).owner not in ("", owner):
+    if now.owner not in ("", owner):
         raise Conflict("another ledger took the table")
 
 
