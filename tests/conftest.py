@@ -31,6 +31,9 @@ def spark(tmp_path_factory):
     (root / "twice.toml").write_text(
         "[spark]\nmaster = 'local[2]'\n[spark.conf]\n"
         f"'spark.sql.warehouse.dir' = '{root}/warehouse'\n"
+        # Hundreds of tables pass through this one JVM, and Delta would keep the plans of each for an hour.
+        "'spark.driver.memory' = '3g'\n"
+        "'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8'\n"
         "'spark.sql.sources.parallelPartitionDiscovery.parallelism' = 2\n"
     )
     engine = Engine(settings.load(root), lambda: {"delta"})
