@@ -182,7 +182,8 @@ def main() -> None:
     assert set(BUILT_IN) >= {"parquet", "delta"}
     with tempfile.TemporaryDirectory(prefix="twice-bench-") as folder:
         root = Path(folder)
-        (root / "twice.toml").write_text('[spark]\nmaster = "local[2]"\n')
+        # Ten repetitions in one JVM do not always fit into the default heap of one gigabyte.
+        (root / "twice.toml").write_text('[spark]\nmaster = "local[2]"\n[spark.conf]\n"spark.driver.memory" = "4g"\n')
         print(f"{asked.rows:,} rows, {asked.times} pairs, {os.cpu_count()} cores\n")
         bench = Bench(root, asked.rows)
         compare_writes(bench, asked.times)
