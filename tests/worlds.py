@@ -54,7 +54,7 @@ class PlainSet:
         for mark in self.chosen.marks:
             for line in (Path(self.chosen.root) / mark.path).read_text().splitlines():
                 row = json.loads(line)
-                rows.append({**row, "day": date.fromisoformat(row["day"])})
+                rows.append({**row, **({"day": date.fromisoformat(row["day"])} if "day" in row else {})})
         return rows
 
 
@@ -83,6 +83,8 @@ class World:
     spark: Any = None
     pattern: Any = field(default_factory=lambda: twice.data_overwrite(slice="day"))
     transform: Callable[..., Any] = same
+    schema: str = SCHEMA
+    columns: dict[str, str] = field(default_factory=dict)
     every: str = "1 day"
     start: str = "2024-09-01"
     name: str = "out"
@@ -112,7 +114,7 @@ class World:
 
     @property
     def pipeline(self) -> Pipeline:
-        source = Files("landing/{execution_date}.jsonl", schema=SCHEMA)
+        source = Files("landing/{execution_date}.jsonl", schema=self.schema)
         return pipeline(
             name=self.name,
             every=self.every,
@@ -120,6 +122,7 @@ class World:
             source=PlainFiles(source) if self.kind == "memory" else source,
             target=f"{self.kind}:{self.target}",
             pattern=self.pattern,
+            **self.columns,
         )(self.transform)
 
     def twin(self, **changes) -> "World":
@@ -131,7 +134,10 @@ class World:
         return self.project.store(self.kind)
 
     def put(self, day: str, ids: list[str], as_day: str | None = None):
-        lines = [json.dumps({"id": one, "day": as_day or day}) for one in ids]
+        self.put_rows(day, [{"id": one, "day": as_day or day} for one in ids])
+
+    def put_rows(self, day: str, rows: list[dict[str, Any]]):
+        lines = [json.dumps(row) for row in rows]
         (self.folder / f"landing/{day}.jsonl").write_text("".join(line + "\n" for line in lines))
 
     def run(self, day: str, **asked):
@@ -144,12 +150,18 @@ class World:
         return self.store.look(self.target)
 
     def rows(self) -> list[tuple[str, str]]:
+        return sorted((row["id"], row["day"].isoformat()) for row in self.records())
+
+    def records(self) -> list[dict[str, Any]]:
         try:
             found = self.store.read(self.target)
         except twice.NotPublished:
             return []
-        listed = found if isinstance(found, list) else [row.asDict() for row in found.collect()]
-        return sorted((row["id"], row["day"].isoformat()) for row in listed)
+        return found if isinstance(found, list) else [row.asDict() for row in found.collect()]
+
+    def table_rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the rows as sorted tuples of some columns."""
+        return sorted((tuple(row[column] for column in columns) for row in self.records()), key=repr)
 
     def by_day(self) -> dict[str, list[str]]:
         days: dict[str, list[str]] = {}
@@ -170,7 +182,7 @@ class World:
             receipt.slot: (receipt.generation, receipt.fingerprint) for receipt, _ in self.project.ledger.published()
         }
         return Snapshot(
-            tuple(map(str, self.rows())),
+            tuple(sorted(str(sorted(row.items())) for row in self.records())),
             {slot: (receipt.generation, receipt.fingerprint) for slot, receipt in receipts.items()},
             believed,
         )
@@ -235,3 +247,15 @@ class World:
         else:
             paths = self._files_of(day)
         return {str(path): path.read_bytes() for path in paths}
+
+    def all_files(self) -> list[str]:
+        """Return the names of the files that are the table now."""
+        if self.kind == "memory":
+            return []
+        if self.kind == "parquet":
+            return sorted(file.path for file in manifest.newest(str(self.table())).files)
+        return sorted(self.spark.read.format("delta").load(str(self.table())).inputFiles())
+
+    def partition_files(self, day: str) -> list[str]:
+        """Return the names of the files in a day's partition."""
+        return [path for path in self.all_files() if f"={day}" in path]

@@ -11,7 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twice.api import backfill, current_files, data_overwrite, files, plan, publish, read, run, slot, table
+    from twice.api import (
+        backfill,
+        current_files,
+        data_overwrite,
+        dedup_insert,
+        files,
+        merger,
+        plan,
+        publish,
+        read,
+        run,
+        slot,
+        table,
+        transactional_writer,
+    )
     from twice.errors import (
         Busy,
         Fenced,
@@ -43,7 +57,9 @@ _WHERE = {
     "backfill": "api",
     "current_files": "api",
     "data_overwrite": "api",
+    "dedup_insert": "api",
     "files": "api",
+    "merger": "api",
     "pipeline": "pipelines",
     "plan": "api",
     "publish": "api",
@@ -51,6 +67,7 @@ _WHERE = {
     "run": "api",
     "slot": "api",
     "table": "api",
+    "transactional_writer": "api",
 }
 
 __all__ = [
@@ -68,7 +85,9 @@ __all__ = [
     "backfill",
     "current_files",
     "data_overwrite",
+    "dedup_insert",
     "files",
+    "merger",
     "pipeline",
     "plan",
     "publish",
@@ -76,6 +95,7 @@ __all__ = [
     "run",
     "slot",
     "table",
+    "transactional_writer",
 ]
 
 

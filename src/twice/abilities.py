@@ -10,8 +10,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import Sight
 from twice.slices import Slice
@@ -33,6 +36,7 @@ class Work:
     generation: int
     base: Sight
     compares_head: bool = False
+    columns: ColumnPolicy = NO_CHANGES
 
     @property
     def seen(self) -> int:
@@ -49,12 +53,22 @@ class Staged:
         outside: How many of them lie outside the slot's slice.
         partitions: Partitions that the rows fall into, where the pattern replaces partitions.
         handle: What the store needs to publish them; None publishes the receipt alone.
+        notes: What the run's outcome should say of them.
     """
 
     rows: int
     outside: int = 0
     partitions: tuple[str, ...] = ()
     handle: Any = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LookBack:
+    """The part of a table in which a key may be found again: where a time column is not before a moment."""
+
+    column: str
+    since: datetime
 
 
 @dataclass(frozen=True)
@@ -134,4 +148,36 @@ class ReplacesPartitions(Protocol):
         """Write the rows, laid out by the columns, and name the partitions they fall into."""
 
 
-ABILITIES: tuple[type, ...] = (ReplacesTable, ReplacesSlices, ReplacesPartitions)
+@runtime_checkable
+class Merges(Protocol):
+    """Can insert, update and delete rows by key in one step, and refuse it if the rows it read have changed."""
+
+    @abstractmethod
+    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
+        """Compare the rows with the table and write what changes; a new table is laid out by some columns."""
+
+
+@runtime_checkable
+class InsertsMissing(Protocol):
+    """Can insert the rows whose key is not there yet, and refuse it if one appeared meanwhile."""
+
+    @abstractmethod
+    def stage_missing(
+        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
+    ) -> Staged:
+        """Find the rows whose key is not in the table, and write them."""
+
+
+@runtime_checkable
+class Appends(Protocol):
+    """Can add rows and their receipt in one step."""
+
+    @abstractmethod
+    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
+        """Write the rows that will be added, counting as outside those that break a check.
+
+        With a lineage column they carry their slot, and take the place of its older rows.
+        """
+
+
+ABILITIES: tuple[type, ...] = (ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends)

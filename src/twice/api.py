@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twice import matrix
+from twice.columns import ColumnPolicy
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import consider, execute
 from twice.fingerprint import Inputs, Source
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
+from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
+from twice.patterns.dedup_insert import DedupInsert
+from twice.patterns.merger import Merger
+from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
@@ -40,7 +45,44 @@ def data_overwrite(
     empty: str = "clear",
 ) -> DataOverwrite:
     """Replace a table, a slice of it, or the slot's partitions, as a whole."""
-    return DataOverwrite(slice, where, tuple(partitions), empty)
+    return DataOverwrite(slice, where, _columns(partitions), empty)
+
+
+def merger(
+    *,
+    keys: Sequence[str],
+    deleted: str | None = None,
+    soft: bool = False,
+    order: str | None = None,
+    insert_only: bool = False,
+    partitioned_by: Sequence[str] = (),
+) -> Merger:
+    """Insert, update and delete rows by key, in one publish."""
+    rule = MergeRule(_columns(keys), deleted, soft, order, insert_only=insert_only)
+    return Merger(rule, _columns(partitioned_by))
+
+
+def dedup_insert(
+    *,
+    keys: Sequence[str],
+    order: str | None = None,
+    window: str | None = None,
+    on: str | None = None,
+    partitioned_by: Sequence[str] = (),
+) -> DedupInsert:
+    """Insert the rows whose key is not in the table yet."""
+    rule = MergeRule(_columns(keys), order=order, first=True, insert_only=True)
+    return DedupInsert(rule, window, on, _columns(partitioned_by))
+
+
+def transactional_writer(*, lineage: str | None = None, check: str | None = None) -> TransactionalWriter:
+    """Add rows and their receipt in one transaction."""
+    return TransactionalWriter(lineage, check)
+
+
+def _columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of columns; one text is one name, and not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def files(
@@ -177,6 +219,9 @@ def publish(
     pattern: Pattern,
     slot: SlotOf,
     inputs: Iterable[str | Source] | None = None,
+    on_new_column: str = "fail",
+    on_missing_column: str = "fail",
+    on_type_change: str = "fail",
     force: bool = False,
     accept: bool = False,
     project: ProjectLike = None,
@@ -211,6 +256,7 @@ def publish(
         rows=given,
         parameters=home.engine.zone_fact,
         declares_inputs=declared is not None,
+        columns=ColumnPolicy(on_new_column, on_missing_column, on_type_change),
     )
     return execute(job, home.store(where.target.store), home.ledger, Asked(force, accept))
 

@@ -73,7 +73,7 @@ def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) 
             outcome = execute(job, project.store(slot.target.store), project.ledger, asked)
         except TwiceError as error:
             yield SlotEnd(slot, error=error)
-            if isinstance(error, Misuse) or not pipeline.pattern.independent:
+            if isinstance(error, Misuse) or pipeline.pattern.in_order:
                 return
         else:
             yield SlotEnd(slot, outcome=outcome)

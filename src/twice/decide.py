@@ -51,6 +51,7 @@ def decide(question: Question, sight: Sight) -> Plan:
         Misuse: Another pipeline or another calendar has written to the target.
         Fenced: The target is another ledger's, its proof is gone, or the ledger is ahead of it.
     """
+    _check_declared(question)
     _check_owner(question, sight)
     _check_ledger_ahead(question, sight)
     _check_neighbours(question.slot, sight)
@@ -66,12 +67,21 @@ def decide(question: Question, sight: Sight) -> Plan:
             else "published, and the inputs are the same"
         )
         return _plan(question, sight, "skip", why)
-    refusal = "" if question.asked.force else question.pattern.refusal(question.slot, sight)
+    refusal = question.pattern.refusal(question.slot, sight, forced=question.asked.force)
     if refusal:
-        raise Fenced(refusal, fix="Use --force to do it all the same.")
-    if before is None:
-        return _plan(question, sight, "create", "the first run of this slot")
-    return _plan(question, sight, "replace", _why_again(question, before))
+        forcible = not question.pattern.refusal(question.slot, sight, forced=True)
+        raise Fenced(refusal, fix="Use --force to do it all the same." if forcible else "")
+    reason = _why_again(question, before) if before else "the first run of this slot"
+    return _plan(question, sight, question.pattern.action(before), reason)
+
+
+def _check_declared(question: Question) -> None:
+    if question.pattern.appends and not question.fingerprint:
+        raise Misuse(
+            f"The pattern {question.pattern.name!r} adds rows, and the inputs of {question.slot.pipeline!r} were not declared.",
+            "A repeat could not be told from a correction, and would add its rows again.",
+            "Declare inputs=[...], the names or sources that the rows come from.",
+        )
 
 
 def _check_owner(question: Question, sight: Sight) -> None:
@@ -164,9 +174,9 @@ def _why_again(question: Question, before: Receipt) -> str:
 def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     pattern, slot = question.pattern, question.slot
     before = sight.receipt(slot.text)
-    notes: tuple[str, ...] = ()
+    notes = pattern.notes(slot, sight) if action != "skip" else ()
     if before and before.code != question.code and not question.rerun_on_code:
-        notes = ("the code changed since this slot was published",)
+        notes += ("the code changed since this slot was published",)
     fence = sight.fence(slot.text)
     if action == "skip":
         return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
@@ -179,6 +189,6 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
         base=sight,
         stage=pattern.stage(slot, question.zone),
         publish=pattern.publish(slot, question.zone),
-        compares_head=not pattern.independent,
+        compares_head=pattern.compares_head,
         notes=notes,
     )

@@ -279,6 +279,7 @@ class _Attempt:
             generation=plan.generation,
             base=plan.base,
             compares_head=plan.compares_head,
+            columns=self.job.columns,
         )
         try:
             staged = self._stage(plan, work, inputs)
@@ -406,7 +407,7 @@ class _Attempt:
                 "Use --force to publish it again.",
             )
         if mine:
-            return self._finish(plan, sight, found, "published", plan.reason)
+            return self._finish(plan, sight, found, "published", plan.reason, staged.notes)
         self.store.discard(work, staged)
         return self._finish(plan, sight, found, "skipped", "another attempt published the same inputs at the same time")
 
@@ -448,8 +449,10 @@ class _Attempt:
         code_matters = self.asked.force or self.job.rerun_on_code
         return same and (found.code == receipt.code or not code_matters)
 
-    def _finish(self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str) -> Outcome:
-        notes = plan.notes + _confirmed(self.store, self.ledger, self.name, found, sight.version, state, reason)
+    def _finish(
+        self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str, said: tuple[str, ...] = ()
+    ) -> Outcome:
+        notes = said + plan.notes + _confirmed(self.store, self.ledger, self.name, found, sight.version, state, reason)
         reach("confirmed")
         return Outcome(
             state=state,

@@ -17,6 +17,12 @@ from zoneinfo import ZoneInfo
 from twice.errors import Misuse
 
 UNITS = ("minute", "hour", "day", "week", "month", "year")
+_FIXED = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
 _SHORT_UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _BY_LOT = re.compile(r"(?<![A-Za-z])[HRhr](?![A-Za-z])")
 _EVERY = re.compile(r"(\d+)\s+([a-z]+?)s?")
@@ -317,6 +323,18 @@ def _tick(move: Callable[[type[datetime]], datetime], line: str) -> datetime:
         return move(datetime)
     except CroniterBadDateError:
         raise Misuse(f"every={line!r} never comes.", fix="Check its day and month.") from None
+
+
+def parse_length(text: str) -> timedelta:
+    """Read a length of time of whole minutes, hours, days or weeks.
+
+    >>> parse_length("7 days")
+    datetime.timedelta(days=7)
+    """
+    match = _EVERY.fullmatch(text.strip().lower())
+    if not match or match[2] not in _FIXED or int(match[1]) == 0:
+        raise Misuse(f"{text!r} is not a length of time.", fix=f"Write a number and one of: {', '.join(_FIXED)}.")
+    return int(match[1]) * _FIXED[match[2]]
 
 
 def step(local: datetime, count: int, unit: str) -> datetime:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twice.abilities import Rows
+from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.fingerprint import Inputs
 from twice.plans import Pattern
 from twice.runs import Run, Slot
@@ -29,6 +30,7 @@ class Job:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     rerun_on_code: bool = False
     declares_inputs: bool = True
+    columns: ColumnPolicy = NO_CHANGES
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from twice.abilities import Store
 from twice.errors import Unsupported
+from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
+from twice.patterns.dedup_insert import DedupInsert
+from twice.patterns.merger import Merger
+from twice.patterns.transactional_writer import TransactionalWriter
 from twice.plans import Pattern
 from twice.stores.registry import kinds, store_class
 
@@ -19,6 +23,10 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (table)": DataOverwrite(),
     "data_overwrite (slice)": DataOverwrite(slice="day"),
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
+    "merger": Merger(MergeRule(("id",))),
+    "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
+    "transactional_writer": TransactionalWriter(),
+    "transactional_writer (lineage)": TransactionalWriter(lineage="slot"),
 }
 
 

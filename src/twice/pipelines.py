@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from twice import placeholders
+from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
 from twice.intervals import Schedule
@@ -39,6 +40,7 @@ class Pipeline:
     was: str = ""
     on_code_change: str = "show"
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    columns: ColumnPolicy = NO_CHANGES
 
     def __call__(self, *rows: Any, **named: Any) -> Any:
         """Transform rows, as the undecorated function would."""
@@ -126,6 +128,9 @@ def pipeline(
     name: str | None = None,
     was: str = "",
     on_code_change: str = "show",
+    on_new_column: str = "fail",
+    on_missing_column: str = "fail",
+    on_type_change: str = "fail",
     parameters: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Declare a pipeline around the function that transforms its rows.
@@ -139,6 +144,7 @@ def pipeline(
         raise Misuse("A calendar needs both every= and start=.", fix='For example every="1 day", start="2024-09-20".')
     if on_code_change not in ON_CODE_CHANGE:
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
+    columns = ColumnPolicy(on_new_column, on_missing_column, on_type_change)
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
 
@@ -153,6 +159,7 @@ def pipeline(
             was=check_name("pipeline", was) if was else "",
             on_code_change=on_code_change,
             parameters=dict(parameters or {}),
+            columns=columns,
         )
 
     return declare

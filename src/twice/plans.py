@@ -35,7 +35,7 @@ class Stage(Step):
 class Plan:
     """What a run will do to its target.
 
-    `action` is create, replace or skip; `reason` says why; `generation` is fence + 1.
+    `action` is create, replace, merge or skip; `reason` says why; `generation` is fence + 1.
     """
 
     slot: Slot
@@ -93,18 +93,32 @@ class Pattern(Protocol):
     name: ClassVar[str]
 
     @property
-    def requires(self) -> tuple[type, ...]:
-        """The abilities that a store must have to carry the pattern as configured."""
+    def compares_head(self) -> bool:
+        """Tell whether a publish is computed from a state of the whole target, which must not have moved."""
 
     @property
-    def independent(self) -> bool:
-        """Tell whether slots may be published side by side and in any order."""
+    def in_order(self) -> bool:
+        """Tell whether what a slot does to the table depends on the slots before it."""
+
+    @property
+    def appends(self) -> bool:
+        """Tell whether a repeat adds rows, so that it must be told from a correction."""
+
+    @property
+    def requires(self) -> tuple[type, ...]:
+        """The abilities that a store must have to carry the pattern as configured."""
 
     def superseded(self, slot: Slot, base: Sight) -> str:
         """Name the newer slot that took the place of this published one, or nothing."""
 
-    def refusal(self, slot: Slot, base: Sight) -> str:
-        """Say why this slot cannot be published over what is there without --force, or nothing."""
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
+        """Say why this slot cannot be published over what is there, or nothing."""
+
+    def action(self, before: Receipt | None) -> str:
+        """Name what a publish does: create, replace or merge."""
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Say what people should know about a publish of this slot."""
 
     def stage(self, slot: Slot, zone: str) -> Stage:
         """Return the step that writes the slot's rows where no reader looks."""

@@ -177,6 +177,7 @@ class Project:
             rows=rows,
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
+            columns=pipeline.columns,
         )
 
     def _callable(self, pipeline: Pipeline) -> Pipeline:

@@ -28,6 +28,7 @@ class Sight:
         owner: Id of the ledger that the target belongs to, or empty.
         receipts: The fence of each slot: the receipt of its highest generation ever published.
         ended: Slots whose receipt is no longer a proof, with the reason.
+        gone: Those of them whose rows are surely not in the table any more.
         outside: Name of the newest change that no publish made, or empty; `--accept` is bound to it.
         filled: The table holds rows although no publish ever wrote to it.
         data_version: The newest version that changed rows; maintenance does not move it.
@@ -40,6 +41,7 @@ class Sight:
     owner: str = ""
     receipts: Mapping[str, Receipt] = field(default_factory=lambda: _EMPTY)
     ended: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    gone: frozenset[str] = frozenset()
     outside: str = ""
     filled: bool = False
     data_version: int = NO_TABLE

@@ -56,9 +56,7 @@ class ColumnSlice:
 
     def _bounds(self, kind: str) -> tuple[str, str]:
         interval = self._interval()
-        if kind == "timestamp_ntz":
-            return _ntz(interval.start), _ntz(interval.end)
-        return _timestamp(interval.start), _timestamp(interval.end)
+        return moment_literal(interval.start, kind), moment_literal(interval.end, kind)
 
     def _literal(self, kind: str) -> str:
         if kind == "date":
@@ -128,6 +126,12 @@ class ColumnSlice:
             return value == self.number
         return bool(value == self.label)
 
+    def holds_text(self, value: str) -> bool:
+        """Tell whether a value lies in the slice, as the name of a partition writes it."""
+        if self.slot.interval is None or self._own_day() is None:
+            return value == self.label
+        return value in (self.day.isoformat(), f"{self.day:%Y%m%d}")
+
     @property
     def text(self) -> str:
         """The slice in words."""
@@ -175,12 +179,10 @@ def string_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _timestamp(moment: datetime) -> str:
-    return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}+00:00'"
-
-
-def _ntz(moment: datetime) -> str:
-    return f"TIMESTAMP_NTZ '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
+def moment_literal(moment: datetime, kind: str) -> str:
+    """Write a moment for Spark SQL as one of its two types of time."""
+    text = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return f"TIMESTAMP_NTZ '{text}'" if kind == "timestamp_ntz" else f"TIMESTAMP '{text}+00:00'"
 
 
 def _plain(value: Any) -> Any:

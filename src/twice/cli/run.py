@@ -167,7 +167,9 @@ def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
     closed = pipeline.schedule.closed(datetime.now(UTC))
     slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
     sight = project.store(pipeline.target.store).look(pipeline.target.name)
-    return slots if asked.force else [slot for slot in slots if not pipeline.pattern.refusal(slot, sight)]
+    if asked.force or not pipeline.pattern.compares_head:
+        return slots
+    return [slot for slot in slots if not pipeline.pattern.refusal(slot, sight, forced=False)]
 
 
 @click.command("backfill")

@@ -14,7 +14,7 @@ from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, R
 from twice.errors import Misuse, NotPublished
 from twice.placeholders import render
 from twice.plans import Stage, Step
-from twice.runs import Slot
+from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.slices import ColumnSlice, PredicateSlice, Slice
 
@@ -33,6 +33,7 @@ class DataOverwrite:
     """
 
     name: ClassVar[str] = "data_overwrite"
+    appends: ClassVar[bool] = False
 
     slice: str | None = None
     where: str | None = None
@@ -53,25 +54,43 @@ class DataOverwrite:
         return (ReplacesPartitions,) if self.partitions else (ReplacesTable,)
 
     @property
-    def independent(self) -> bool:
+    def by_slot(self) -> bool:
         """Slices and partitions of different slots are kept apart by the store."""
         return bool(self.slice or self.where or self.partitions)
 
+    @property
+    def compares_head(self) -> bool:
+        """A whole table must not have moved; slices are compared slot by slot."""
+        return not self.by_slot
+
+    @property
+    def in_order(self) -> bool:
+        """The last whole table is the one that stays."""
+        return not self.by_slot
+
     def superseded(self, slot: Slot, base: Sight) -> str:
         """Name the newer slot whose rows took the place of this one's, where one replaced the table."""
-        if self.independent or slot.interval is None or slot.text not in base.ended:
+        if self.by_slot or slot.interval is None or slot.text not in base.ended:
             return ""
         newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
         return Slot.parse(max(newer)).label if newer else ""
 
-    def refusal(self, slot: Slot, base: Sight) -> str:
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
         """Replacing the whole table ends all other proofs: an older slot must not do so unasked."""
-        if self.independent or slot.interval is None:
+        if forced or self.by_slot or slot.interval is None:
             return ""
         newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
         if not newer:
             return ""
         return f"The table holds the newer slot {Slot.parse(max(newer)).label}, which this older one would replace."
+
+    def action(self, before: Receipt | None) -> str:
+        """The slot's rows are new, or take the place of its older ones."""
+        return "replace" if before else "create"
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Nothing of an older edition remains."""
+        return ()
 
     def bounds(self, slot: Slot, zone: str) -> Slice:
         """Return the slice of a slot."""
@@ -87,7 +106,7 @@ class DataOverwrite:
         def act(store: Any, work: Work, rows: Rows) -> Staged:
             if self.partitions:
                 return _staged_partitions(store, work, rows, self.partitions)
-            if self.independent:
+            if self.by_slot:
                 staged: Staged = store.stage_slice(work, rows, self.bounds(slot, zone))
                 return staged
             whole: Staged = store.stage_table(work, rows)
@@ -102,7 +121,7 @@ class DataOverwrite:
     def _what(self, slot: Slot, zone: str) -> str:
         if self.partitions:
             return f"the slot's partitions by {', '.join(self.partitions)}"
-        return f"the rows where {self.bounds(slot, zone).text}" if self.independent else "the whole table"
+        return f"the rows where {self.bounds(slot, zone).text}" if self.by_slot else "the whole table"
 
     def judge(self, staged: Staged, work: Work) -> Staged:
         """Refuse rows outside the slice, and settle what an empty result does."""

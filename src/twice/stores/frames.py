@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twice.abilities import Work
+from twice.columns import Fit, fit
 from twice.errors import NotPublished
 from twice.slices import missing_column, quoted
 from twice.sources.files import spark_path
@@ -23,13 +24,9 @@ _LAYOUT = "_twice_by_"
 _COUNTS_SECONDS = 120.0
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What was counted while the rows were written."""
-
-    rows: int
-    outside: int
-    blank: int = 0
+def stray_count(rows: DataFrame, condition: str) -> int:
+    """Count the rows for which a condition is not true, in a pass of its own."""
+    return rows.where(f"NOT coalesce({condition}, false)").count()
 
 
 def checked(rows: Any) -> DataFrame:
@@ -54,7 +51,7 @@ def types(rows: DataFrame) -> Mapping[str, str]:
 
 
 def schema_text(rows: DataFrame) -> str:
-    """Return the schema as JSON, every column nullable, as files give it back."""
+    """Return the schema as JSON, every column nullable and without remarks, as files give it back."""
     from pyspark.sql.types import StructType
 
     fields = json.loads(rows.schema.json())
@@ -64,56 +61,71 @@ def schema_text(rows: DataFrame) -> str:
 def _nullable(schema: Any) -> Any:
     """Make a schema's fields nullable, at every depth."""
     if isinstance(schema, dict):
-        flags = {"nullable": True, "containsNull": True, "valueContainsNull": True}
+        flags = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
         return {key: flags.get(key, _nullable(value)) for key, value in schema.items()}
     return [_nullable(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def like(rows: DataFrame, schema: str, name: str) -> DataFrame:
-    """Return the rows with the table's columns in the table's order.
+def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()) -> tuple[DataFrame, Fit]:
+    """Return the rows with the table's columns in the table's order, as the policy for columns says.
+
+    Columns `besides` are not the table's: they stay with the rows.
 
     Raises:
-        NotPublished: Columns are missing, new, or of another type.
+        NotPublished: Columns are missing, new, or of another type, and the policy refuses that.
     """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    found = {column: kind for column, kind in _kinds(schema_text(rows)).items() if column not in besides}
     if not schema:
-        return rows
-    wanted = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
-    found = {field["name"]: field["type"] for field in json.loads(schema_text(rows))["fields"]}
-    problems = [
-        *(f"lack the column {column!r}" for column in wanted if column not in found),
-        *(f"have a new column {column!r}" for column in found if column not in wanted),
-        *(
-            f"have {column!r} as {found[column]} instead of {wanted[column]}"
-            for column in wanted
-            if column in found and found[column] != wanted[column]
-        ),
+        return rows, Fit(found)
+    fits = fit(found, _kinds(schema), work.columns, work.name)
+    struct = StructType.fromJson({"type": "struct", "fields": [_field(*column) for column in fits.columns.items()]})
+    columns = [
+        (F.lit(None) if field.name in fits.absent else rows[quoted(field.name)]).cast(field.dataType).alias(field.name)
+        if field.name in fits.absent or fits.columns[field.name] != found[field.name]
+        else rows[quoted(field.name)]
+        for field in struct.fields
     ]
-    if problems:
-        raise NotPublished(
-            f"The rows do not fit the table {name}: they {'; they '.join(problems)}.",
-            "Nothing was published, and the target is as it was.",
-            "Adapt the transform, or write to a new target.",
+    return rows.select(*columns, *(rows[quoted(column)] for column in besides)), fits
+
+
+def with_columns_of(rows: DataFrame, schema: str) -> DataFrame:
+    """Return rows in the columns and types of a newer schema; what they lack is NULL."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    struct = StructType.fromJson(json.loads(schema))
+    known = types(rows)
+    if known == {field.name: field.dataType.simpleString() for field in struct.fields}:
+        return rows
+    return rows.select(
+        *(
+            (rows[quoted(field.name)] if field.name in known else F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in struct.fields
         )
-    return rows.select(*(rows[quoted(column)] for column in wanted))
+    )
 
 
-def counted(rows: DataFrame, outside: str, not_blank: Sequence[str] = ()) -> tuple[DataFrame, Callable[[], Counts]]:
-    """Count rows, rows outside a condition, and empty texts in some columns, in the pass that writes them."""
+def _kinds(schema: str) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+
+
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def observed(rows: DataFrame, condition: str) -> tuple[DataFrame, Callable[[], int]]:
+    """Count the rows for which a condition is not true, in the pass that writes them; no condition costs nothing."""
+    if not condition:
+        return rows, lambda: 0
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     observation = Observation()
-    stray = F.when(F.expr(f"({outside}) IS TRUE"), 0).otherwise(1) if outside else F.lit(0)
-    texts = [column for column in not_blank if types(rows).get(column) == "string"]
-    blank = sum((F.when(rows[quoted(column)] == "", 1).otherwise(0) for column in texts), F.lit(0))
-    counts_of = (F.count(F.lit(1)).alias("rows"), F.sum(stray).alias("outside"), F.sum(blank).alias("blank"))
-    observed = rows.observe(observation, *counts_of)
-
-    def counts() -> Counts:
-        found = _in_time(observation)
-        return Counts(found["rows"] or 0, found["outside"] or 0, found["blank"] or 0)
-
-    return observed, counts
+    stray = F.when(F.expr(f"({condition}) IS TRUE"), 0).otherwise(1)
+    return rows.observe(observation, F.sum(stray).alias("stray")), lambda: _in_time(observation)["stray"] or 0
 
 
 def _in_time(observation: Any) -> Mapping[str, Any]:
@@ -124,11 +136,18 @@ def _in_time(observation: Any) -> Mapping[str, Any]:
     waiting.join(_COUNTS_SECONDS)
     if not answer:
         raise NotPublished(
-            f"Spark wrote the rows and did not say how many within {_COUNTS_SECONDS:.0f} s.",
-            "Without the counts nothing was published.",
+            f"Spark wrote the rows and did not say within {_COUNTS_SECONDS:.0f} s how many lie outside the slice.",
+            "Without that nothing was published.",
             "Pass a frame of the project's own Spark session, and run again.",
         )
     return answer[0]
+
+
+def with_lineage(rows: DataFrame, column: str | None, slot: str) -> DataFrame:
+    """Return the rows with a column that carries their slot, if one is declared."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(column, F.lit(slot)) if column else rows
 
 
 def laid_out(rows: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, list[str]]:

@@ -10,11 +10,28 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
-from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
-from twice.errors import Conflict, NotPublished
+from twice import merges
+from twice.abilities import (
+    Appends,
+    InsertsMissing,
+    LookBack,
+    Merges,
+    ReplacesPartitions,
+    ReplacesSlices,
+    ReplacesTable,
+    Rows,
+    Staged,
+    Store,
+    Swept,
+    Work,
+)
+from twice.columns import fit
+from twice.errors import Conflict, Misuse
 from twice.faults import reach
+from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
 from twice.slices import Slice, missing_column
@@ -35,9 +52,10 @@ class Version:
     outside: str = ""
     data_version: int = NO_TABLE
     columns: tuple[str, ...] = ()
+    gone: frozenset[str] = frozenset()
 
 
-class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
+class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
     """Tables as lists in this process."""
 
     kind: ClassVar[str] = "memory"
@@ -64,6 +82,7 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             owner=version.owner,
             receipts=version.receipts,
             ended=version.ended,
+            gone=version.gone,
             outside=version.outside,
             table_id=version.table_id,
             filled=bool(version.rows) and not version.receipts,
@@ -81,23 +100,59 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Hold the rows that will replace the slice."""
-        kept = self._same_columns(work, rows)
+        kept = self._fitted(work, rows)
         outside = sum(not bounds.holds(row) for row in kept)
         return Staged(len(kept), outside, handle=("slice", kept, bounds))
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Hold the rows, and name their partitions."""
-        kept = self._same_columns(work, rows)
+        kept = self._fitted(work, rows)
         filled = sorted({partition_of(row, columns) for row in kept})
-        return Staged(len(kept), partitions=tuple(filled), handle=("partitions", kept))
+        return Staged(len(kept), partitions=tuple(filled), handle=("slot", kept))
 
-    def _same_columns(self, work: Work, rows: Rows) -> list[dict[str, Any]]:
+    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
+        """Hold the rows to be added; every row here knows its slot, with or without lineage."""
+        kept = self._fitted(work, [{**row, **({lineage: work.slot} if lineage else {})} for row in rows])
+        outside = sum(not check.holds(row) for row in kept) if check else 0
+        return Staged(len(kept), outside, handle=("slot", kept))
+
+    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
+        """Hold the table as it will be after the merge."""
+        now = self._newest(work.name)
+        source = merges.prepared(self._fitted(work, rows, rule.besides), rule)
+        after = merges.merged((row for _, row in self._widened(now, source, rule.besides)), source, rule)
+        counts = (after.inserted, after.updated, after.deleted)
+        notes = (merges.changes_text(*counts, len(source)),)
+        handle = ("merge", list(after.rows), now.number) if any(counts) else None
+        return Staged(len(source), handle=handle, notes=notes)
+
+    def stage_missing(
+        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
+    ) -> Staged:
+        """Hold the table as it will be with the rows whose key is missing."""
+        now = self._newest(work.name)
+        source = merges.prepared(self._fitted(work, rows), rule)
+        there = [row for _, row in self._widened(now, source)]
+        searched = [row for row in there if look_back is None or _is_since(row[look_back.column], look_back)]
+        known = {merges.key_of(row, rule.keys) for row in searched}
+        new = [row for row in source if merges.key_of(row, rule.keys) not in known]
+        notes = (merges.changes_text(len(new), 0, 0, len(source)),)
+        return Staged(len(source), handle=("merge", [*there, *new], now.number) if new else None, notes=notes)
+
+    def _fitted(self, work: Work, rows: Rows, besides: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Make the rows fit the table's columns; in memory a column has no type."""
         kept = [dict(row) for row in rows]
-        columns = set(self._newest(work.name).columns)
-        odd = {name for row in kept for name in columns ^ set(row)} if columns else set()
-        if odd:
-            raise NotPublished(f"The rows and the table {work.name} differ in the columns {', '.join(sorted(odd))}.")
-        return kept
+        columns = self._newest(work.name).columns
+        if not columns or not kept:
+            return kept
+        found = dict.fromkeys((name for row in kept for name in row if name not in besides), "any")
+        fits = fit(found, dict.fromkeys(columns, "any"), work.columns, work.name)
+        return [{**dict.fromkeys(fits.columns), **row} for row in kept]
+
+    def _widened(self, now: Version, source: Sequence[Row], besides: Sequence[str] = ()) -> list[tuple[str, Row]]:
+        """Return the rows that are there, with the columns that the source adds."""
+        added = set(_columns(source)) - {*now.columns, *besides} if now.columns and source else set()
+        return [(slot, {**dict.fromkeys(added), **row}) for slot, row in now.rows]
 
     def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
         """Assign the next version, if the slot's fence (and the head) are as the plan saw them."""
@@ -115,15 +170,17 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", owner):
             raise Conflict("another ledger took the table")
-        if (
-            staged.handle
-            and staged.handle[0] != "table"
-            and now.columns
-            and set(_columns(staged.handle[1])) - set(now.columns)
-        ):
+        if staged.handle and staged.handle[0] == "merge" and now.number != staged.handle[2]:
+            raise Conflict("the table moved since it was compared with the rows")
+        if staged.handle and staged.handle[0] != "table" and now.columns != self._columns_at(work):
             raise Conflict("the table has other columns now")
         if work.compares_head and now.number != work.base.version:
             raise Conflict("the head moved")
+
+    def _columns_at(self, work: Work) -> tuple[str, ...]:
+        """Return the columns of the version that the plan saw."""
+        versions = self._tables.get(work.name, [])
+        return versions[work.base.version].columns if 0 <= work.base.version < len(versions) else ()
 
     def _next(self, work: Work, now: Version, staged: Staged, receipt: Receipt) -> Version:
         number = now.number + 1
@@ -134,22 +191,25 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         if staged.handle is not None:
             rows, data_version = self._changed(work, now, staged), number
         outside = now.outside
-        columns = now.columns or _columns(rows)
+        columns = tuple(sorted({*now.columns, *_columns(rows)}))
         if staged.handle is not None and staged.handle[0] == "table":
             why = f"the whole table was replaced in version {number}"
             ended = {slot: why for slot in receipts if slot != work.slot}
             outside, columns = f"version {number}", _columns(rows)
-        return Version(number, rows, receipts, ended, receipt.owner, table_id, outside, data_version, columns)
+        gone = (now.gone | set(ended) - set(now.ended)) - {work.slot}
+        return Version(number, rows, receipts, ended, receipt.owner, table_id, outside, data_version, columns, gone)
 
     def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
         new = tuple((work.slot, row) for row in staged.handle[1])
         match staged.handle:
             case ("table", _):
                 return new
-            case ("slice", _, bounds):
-                return tuple(kept for kept in now.rows if not bounds.holds(kept[1])) + new
-            case _:
-                return tuple(kept for kept in now.rows if kept[0] != work.slot) + new
+            case ("merge", rows, _):
+                return tuple(("", row) for row in rows)
+        there = self._widened(now, staged.handle[1])
+        if staged.handle[0] == "slice":
+            return tuple(kept for kept in there if not staged.handle[2].holds(kept[1])) + new
+        return tuple(kept for kept in there if kept[0] != work.slot) + new
 
     def _append(self, name: str, version: Version) -> None:
         self._tables[name] = [*self._tables.get(name, []), version]
@@ -184,17 +244,26 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             number = now.number + 1
             if restored_to is None:
                 why = f"the table was changed from outside in version {number}"
-                ended = dict.fromkeys(now.receipts, why)
+                ended, gone = dict.fromkeys(now.receipts, why), set[str]()
                 kept: tuple[tuple[str, Row], ...] = tuple(("", row) for row in rows)
             else:
                 why = f"the table was restored to version {restored_to} in version {number}"
                 gone = {slot for slot, found in now.receipts.items() if (found.first_version or 0) > restored_to}
                 ended = {**now.ended, **dict.fromkeys(gone, why)}
                 kept = self._tables[name][restored_to].rows
-            self._append(
-                name,
-                replace(now, number=number, rows=kept, ended=ended, outside=f"version {number}", data_version=number),
-            )
+            changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone))
+            self._append(name, replace(changed, outside=f"version {number}", data_version=number))
+
+
+def _is_since(value: Any, look_back: LookBack) -> bool:
+    """Tell whether a row's time lies in the window; one without a time does not."""
+    if value is None:
+        return False
+    if not isinstance(value, date):
+        raise Misuse(f"The column {look_back.column!r} of the look-back window holds no time.")
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)) >= look_back.since
+    return value >= look_back.since.date()
 
 
 def _columns(rows: Sequence[Any]) -> tuple[str, ...]:

@@ -11,15 +11,18 @@ JVM holds it, since the JVM commits: a killed Python must not free it while a co
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import Busy, Conflict, Misuse, NotPublished
 from twice.explain import explain
+from twice.slices import ColumnSlice, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +31,29 @@ _LOCK = os.path.join("_twice", "lock")
 _LOCK_SECONDS = 60.0
 _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
+_CHANGES = "twice_changes"
+
 _threads: dict[str, threading.Lock] = {}
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file that a transaction adds, with what Delta noted of it."""
+
+    path: str
+    partition: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it holds, if that was noted."""
+        found = self.stats.get("numRecords")
+        return int(found) if found is not None else None
+
+    def holds_only(self, bounds: ColumnSlice) -> bool:
+        """Tell whether its partition shows that all its rows lie in a slice."""
+        value = self.partition.get(bounds.column)
+        return value is not None and bounds.holds_text(value)
 
 
 class Transaction:
@@ -57,9 +82,14 @@ class Transaction:
         return int(self._txn.readVersion())
 
     @property
+    def exists(self) -> bool:
+        """Tell whether the transaction was opened on a table."""
+        return self.read_version >= 0
+
+    @property
     def schema(self) -> str:
         """The table's schema as JSON, or nothing for a new table."""
-        return str(self._txn.metadata().schema().json()) if self.read_version >= 0 else ""
+        return str(self._txn.metadata().schema().json()) if self.exists else ""
 
     @property
     def partition_columns(self) -> list[str]:
@@ -77,11 +107,13 @@ class Transaction:
         return int(self._txn.txnVersion(app_id))
 
     def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
-        """Write files for an overwrite with these options, and return the actions; nothing is visible."""
+        """Write files and return the actions; nothing is visible. With options it is an overwrite, else an append."""
         session = self._spark._jsparkSession
+        modes = self._jvm.org.apache.spark.sql.SaveMode
+        adds = not options or set(options) == {"mergeSchema"}
         command = self._delta.commands.WriteIntoDelta(
             self._log,
-            self._jvm.org.apache.spark.sql.SaveMode.Overwrite,
+            modes.Append if adds else modes.Overwrite,
             self._delta.DeltaOptions(self._map(options), session.sessionState().conf()),
             self._seq(partition_by),
             self._map({}),
@@ -91,6 +123,69 @@ class Transaction:
             True,
         )
         return command.write(self._txn, session, self._none, False)
+
+    def evolve(self, rows: DataFrame, widened: Sequence[str]) -> None:
+        """Give the table the columns of a frame without rows, as a part of this transaction.
+
+        Raises:
+            NotPublished: A type would have to grow, and the table is not allowed to.
+        """
+        if widened and self.table_property("delta.enableTypeWidening") != "true":
+            raise NotPublished(
+                f"The type of {', '.join(widened)} would have to grow, and the table does not allow that.",
+                "Nothing was published, and the target is as it was.",
+                "Set the table's property delta.enableTypeWidening to true, or cast in the transform.",
+            )
+        self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
+
+    def reads(self, part: DataFrame | None) -> None:
+        """Make any change of the part of the table that a filtered frame reads a conflict; None is all of it."""
+        if part is None:
+            self._txn.readWholeTable()
+            return
+        plan = part._jdf.queryExecution().analyzed()
+        conditions = []
+        while _is(plan, "Filter"):
+            conditions.append(plan.condition())
+            plan = plan.child()
+        self._txn.filterFiles(self._seq(conditions), False)
+
+    def merge(self, changes: DataFrame, on: str, columns: Sequence[str], action: str) -> Any:
+        """Write the files of a merge with Delta's own code, and return the actions; nothing is visible.
+
+        Delta's MERGE commits at its end. Here its two halves, finding the files and writing them, work
+        in this transaction, so that the second look and the receipt come before the commit.
+        """
+        session = self._spark._jsparkSession.cloneSession()
+        # The changes are computed and kept already.
+        session.conf().set("spark.databricks.delta.merge.materializeSource", "none")
+        source = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, changes._jdf.logicalPlan())
+        source.createOrReplaceTempView(_CHANGES)
+        command = self._analysed(
+            session, _merge_statement(str(self._log.dataPath().toUri().getPath()), on, columns, action)
+        )
+        command.prepareMergeSource(
+            session,
+            command.source(),
+            command.condition(),
+            command.matchedClauses(),
+            command.notMatchedClauses(),
+            command.isInsertOnly(),
+        )
+        found = command.findTouchedFiles(session, self._txn)
+        touched, copies = found._1(), found._2()
+        if command.shouldWritePersistentDeletionVectors(session, self._txn):
+            written = command.writeAllChanges(session, self._txn, touched, copies, False)
+            return written.concat(command.writeDVs(session, self._txn, touched))
+        written = command.writeAllChanges(session, self._txn, touched, copies, True)
+        now = int(time.time() * 1000)
+        return written.concat(self._seq([file.removeWithTimestamp(now, True) for file in _each(touched)]))
+
+    def _analysed(self, session: Any, statement: str) -> Any:
+        """Return the command that a statement stands for, without running it."""
+        plan = session.sessionState().sqlParser().parsePlan(statement)
+        skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        return session.sessionState().executePlan(plan, skip).analyzed()
 
     def removing(self, actions: Any, condition: str) -> Any:
         """Return the actions, and the removal of all files whose `partitionValues` fulfil a condition."""
@@ -118,14 +213,13 @@ class Transaction:
         added = [action for action in _each(actions) if _is(action, "AddFile") and action.deletionVector() is None]
         return [path for path in (str(action.path()) for action in added) if path not in removed]
 
-    def added_files(self, actions: Any) -> list[tuple[str, dict[str, str | None]]]:
-        """Return the paths and partition values of the files that the actions add."""
+    def added_files(self, actions: Any) -> list[AddedFile]:
+        """Return what is known of the files that the actions add."""
         added = (action for action in _each(actions) if _is(action, "AddFile"))
-        return [(str(action.path()), _plain_map(action.partitionValues())) for action in added]
-
-    def read_whole_table(self) -> None:
-        """Make any change of rows since the transaction was opened a conflict."""
-        self._txn.readWholeTable()
+        return [
+            AddedFile(str(action.path()), _plain_map(action.partitionValues()), json.loads(action.stats() or "{}"))
+            for action in added
+        ]
 
     def commit(
         self, lock: Lock, actions: Any, numbers: Mapping[str, int], metadata: str, mode: str, predicate: str = ""
@@ -159,6 +253,18 @@ class Transaction:
 
     def _map(self, values: Mapping[str, str]) -> Any:
         return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(values))
+
+
+def _merge_statement(table: str, on: str, columns: Sequence[str], action: str) -> str:
+    """Write the MERGE whose source rows say themselves what they do."""
+    names = [quoted(column) for column in columns]
+    assigned = ", ".join(f"t.{name} = s.{name}" for name in names)
+    return f"""
+        MERGE INTO delta.{quoted(table)} AS t USING {_CHANGES} AS s ON {on}
+        WHEN MATCHED AND s.{action} = 'delete' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET {assigned}
+        WHEN NOT MATCHED THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
+    """  # noqa: S608 - names are quoted, and the condition is ours
 
 
 def _jvm(spark: SparkSession) -> Any:

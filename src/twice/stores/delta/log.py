@@ -99,6 +99,7 @@ def _plain(sight: Sight) -> dict[str, Any]:
     return {
         "receipts": [receipt.to_json() for receipt in sight.receipts.values()],
         "ended": dict(sight.ended),
+        "gone": sorted(sight.gone),
         "outside": sight.outside,
         "data_version": sight.data_version,
     }
@@ -111,6 +112,7 @@ def _sight(version: int, values: Mapping[str, Any]) -> Sight:
         version=version,
         receipts={receipt.slot: receipt for receipt in receipts},
         ended=values["ended"],
+        gone=frozenset(values.get("gone", ())),
         outside=values["outside"],
         data_version=values["data_version"],
     )
@@ -252,6 +254,33 @@ class _Walk:
                 return f"the whole table was replaced in version {version}"
         return ""
 
+    def gone(self, newest: int) -> frozenset[str]:
+        """Return the slots whose rows surely went: by restores and our own replacements, and by nothing unknown."""
+        carried = self.carried.gone if self.carried and not self.restores else frozenset()
+        found = {
+            slot
+            for slot, receipt in self.receipts.items()
+            if receipt.first_version is not None
+            and not any(commit.version > receipt.first_version for commit in self.foreign)
+            and not self._has_rows(slot, receipt.first_version, newest)
+        }
+        return frozenset(found | (carried & set(self.carried_ended)))
+
+    def _has_rows(self, slot: str, first: int, version: int) -> bool:
+        """Tell whether rows that were written in one version may be in another: restores lead back from it."""
+        while version >= first:
+            replaced = max(
+                (v for v, slots in self.replacements if first < v <= version and slot not in slots), default=-1
+            )
+            restores = [commit for commit in self.restores if first < commit.version <= version]
+            last = max(restores, key=lambda commit: commit.version, default=None)
+            if last is None or replaced > last.version:
+                return replaced < 0
+            if last.restored_to in (None, NO_TABLE):
+                return True
+            version = last.restored_to or 0
+        return False
+
     @property
     def outside(self) -> str:
         newest = max([commit.version for commit in (*self.foreign, *self.restores)], default=NO_TABLE)
@@ -282,6 +311,7 @@ def look(table: str) -> Sight:
         owner=walk.owner,
         receipts=receipts,
         ended=ended,
+        gone=walk.gone(versions[-1]) & set(ended),
         outside=walk.outside,
         filled=not receipts and (walk.data_version != NO_TABLE or versions[0] > 0),
         data_version=walk.data_version,

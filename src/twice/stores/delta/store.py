@@ -9,21 +9,36 @@ the log, by attempt, and never taken from a session.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, unquote
 
-from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
+from twice.abilities import (
+    Appends,
+    InsertsMissing,
+    LookBack,
+    Merges,
+    ReplacesPartitions,
+    ReplacesSlices,
+    ReplacesTable,
+    Rows,
+    Staged,
+    Store,
+    Swept,
+    Work,
+)
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
 from twice.explain import explain
 from twice.faults import reach
+from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import Sight
-from twice.slices import Slice, missing_column, string_literal
-from twice.stores import frames
+from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
+from twice.stores import footers, frames, merging
 from twice.stores.delta import log
-from twice.stores.delta.jvm import Transaction, locked
+from twice.stores.delta.jvm import AddedFile, Transaction, locked
 from twice.stores.delta.log import Payload
 
 _OWNER = "twice:owner"
@@ -56,8 +71,13 @@ class _Written:
     scope: str
     predicate: str = ""
 
+    @property
+    def mode(self) -> str:
+        """What the table's history calls it."""
+        return "Append" if self.scope == "rows" and not self.predicate else "Overwrite"
 
-class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
+
+class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
     """Delta tables under one root, or in Spark's catalog."""
 
     kind: ClassVar[str] = "delta"
@@ -109,14 +129,17 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""
-        transaction = self._open(work)
-        rows = frames.like(frames.checked(rows), transaction.schema, work.name)
+        transaction, rows = self._opened_for(work, rows)
         predicate = bounds.sql(frames.types(rows))
         column = getattr(bounds, "column", "")
         by_column = [column] if column and frames.types(rows)[column] in _PARTITION_TYPES else []
-        partition_by = transaction.partition_columns if transaction.read_version >= 0 else by_column
+        partition_by = transaction.partition_columns if transaction.exists else by_column
+        write = partial(self._stage, work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice")
+        if not transaction.exists:
+            # Delta itself refuses stray rows only in a table that exists already.
+            return self._counted(write(), bounds, rows, predicate)
         try:
-            return self._stage(work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice", predicate)
+            return write()
         except Exception as error:
             if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
                 raise NotPublished(
@@ -129,21 +152,88 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Write the rows by partition, and remove the partitions that the slot filled before."""
         # Opened on what the plan saw: a neighbour that fills one of these partitions since is a conflict.
-        transaction = self._open(work, base=work.base.version)
-        rows = frames.like(frames.checked(rows), transaction.schema, work.name)
+        transaction, rows = self._opened_for(work, rows, base=work.base.version)
         for column in columns:
             if column not in rows.columns:
                 raise missing_column(column, rows.columns)
         found = transaction.partition_columns
-        if transaction.read_version >= 0 and found != list(columns):
+        if transaction.exists and found != list(columns):
             raise Misuse(f"The table {work.name} is partitioned by {found}, the pattern says {list(columns)}.")
         staged = self._stage(work, transaction, rows, {"partitionOverwriteMode": "dynamic"}, list(columns), "slice")
         filled_before = self._filled_before(work)
-        if not filled_before or transaction.read_version < 0:
+        if not filled_before or not transaction.exists:
             return staged
         left_behind = " OR ".join(map(_holds_partition, filled_before))
         actions = transaction.removing(staged.handle.actions, left_behind)
         return replace(staged, handle=replace(staged.handle, actions=actions))
+
+    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
+        """Write the rows to be added; with lineage they take the place of the slot's older ones."""
+        rows = frames.with_lineage(frames.checked(rows), lineage, work.slot)
+        transaction, rows = self._opened_for(work, rows)
+        rows, stray = frames.observed(rows, check.sql(frames.types(rows)) if check else "")
+        options = {}
+        if lineage and work.base.receipt(work.slot):
+            options = {"replaceWhere": f"{quoted(lineage)} = {string_literal(work.slot)}"}
+        staged = self._stage(work, transaction, rows, options, transaction.partition_columns, "rows")
+        return replace(staged, outside=stray())
+
+    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
+        """Find what changes in a transaction of our own, and let Delta write just that."""
+        rule.check_columns(frames.checked(rows).columns)
+        transaction, rows = self._opened_for(work, rows, besides=rule.besides)
+        source = merging.prepared(rows, rule, transaction.partition_columns or layout)
+        if not transaction.exists:
+            return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
+        target = self._searched(work, transaction, source.bounds)
+        changes = merging.changes(source, target, rule)
+        notes = changes.notes(source.count)
+        if changes.total == changes.inserted:
+            staged = self._inserted(work, transaction, changes.upserts, layout, source)
+            return replace(staged, notes=notes)
+        actions = transaction.merge(
+            changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
+        )
+        reach("delta.files.written")
+        return Staged(source.count, handle=_Written(transaction, actions, "rows"), notes=notes)
+
+    def stage_missing(
+        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
+    ) -> Staged:
+        """Write the rows whose key is not in the version that the transaction reads."""
+        rule.check_columns(frames.checked(rows).columns)
+        transaction, rows = self._opened_for(work, rows)
+        source = merging.prepared(rows, rule, transaction.partition_columns or layout)
+        if not transaction.exists:
+            return self._inserted(work, transaction, source.rows, layout, source)
+        target = self._searched(work, transaction, source.bounds, merging.since(look_back, rows))
+        return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
+
+    def _opened_for(
+        self, work: Work, rows: Rows, base: int | None = None, besides: Sequence[str] = ()
+    ) -> tuple[Transaction, Any]:
+        """Open a transaction, and make the rows fit the table; what the table gets is part of the transaction."""
+        transaction = self._open(work, base)
+        fitted, fits = frames.fitted(frames.checked(rows), transaction.schema, work, besides)
+        if fits.changes_table:
+            transaction.evolve(fitted.drop(*besides).limit(0), widened=fits.widened)
+        return transaction, fitted
+
+    def _searched(self, work: Work, transaction: Transaction, *conditions: str) -> Any:
+        """Return the part of the table in which keys are looked for; a change of it is a conflict from now on."""
+        target = self.read(work.name, transaction.read_version)
+        searched = merging.within(target, *conditions)
+        transaction.reads(searched if any(conditions) else None)
+        # A column that the transaction itself adds is not in the version that it reads.
+        return frames.with_columns_of(searched, transaction.schema)
+
+    def _inserted(
+        self, work: Work, transaction: Transaction, rows: Any, layout: Sequence[str], source: merging.Source
+    ) -> Staged:
+        """Write rows that are only added, and tell the rows of the source."""
+        partition_by = transaction.partition_columns if transaction.exists else list(layout)
+        staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
+        return replace(staged, rows=source.count, notes=(changes_text(staged.rows, 0, 0, source.count),))
 
     def _filled_before(self, work: Work) -> list[str]:
         """Return the partitions that older generations of the slot filled, and that no other slot fills now."""
@@ -183,25 +273,48 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
         options: Mapping[str, str],
         partition_by: Sequence[str],
         scope: str,
-        bounds: str = "",
     ) -> Staged:
-        # Delta itself refuses stray rows only in a table that exists already: they are counted here too.
-        counted, counts = frames.counted(rows, bounds, not_blank=partition_by)
-        actions = transaction.write(counted, options, partition_by)
+        actions = transaction.write(rows, options, partition_by)
         reach("delta.files.written")
         added = transaction.added_files(actions)
-        filled = {_partition_name(values, partition_by) for _, values in added}
+        filled = {_partition_name(file.partition, partition_by) for file in added}
         partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
         handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
-        found = counts()
-        if found.blank:
-            self.discard(work, Staged(found.rows, handle=handle))
+        staged = Staged(sum(map(self._rows_in(work), added)), 0, partitions, handle)
+        self._refuse_blanks(work, staged, rows, added, partition_by)
+        return staged
+
+    def _rows_in(self, work: Work) -> Callable[[AddedFile], int]:
+        """Count a new file's rows by what Delta noted of it, or by its footer."""
+
+        def count(file: AddedFile) -> int:
+            path = os.path.join(self.table(work.name), unquote(file.path))
+            return file.rows if file.rows is not None else footers.row_count([path])
+
+        return count
+
+    def _refuse_blanks(
+        self, work: Work, staged: Staged, rows: Any, added: Sequence[AddedFile], partition_by: Sequence[str]
+    ) -> None:
+        """Delta reads an empty text in a partition column back as NULL: refuse it rather than change it."""
+        texts = [column for column in partition_by if frames.types(rows).get(column) == "string"]
+        doubtful = [column for column in texts if any(file.partition.get(column) is None for file in added)]
+        blank = rows.where(" OR ".join(f"{quoted(c)} = ''" for c in doubtful)).count() if doubtful else 0
+        if blank:
+            self.discard(work, staged)
             raise NotPublished(
-                f"{found.blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
+                f"{blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
                 "Delta would read it back as NULL, so nothing was published.",
                 "Replace the empty text in the transform, or do not partition by that column.",
             )
-        return Staged(found.rows, found.outside, partitions, handle)
+
+    def _counted(self, staged: Staged, bounds: Slice, rows: Any, predicate: str) -> Staged:
+        """Count stray rows of a new table, unless its files show that there are none."""
+        written: _Written = staged.handle
+        added = written.transaction.added_files(written.actions)
+        if isinstance(bounds, ColumnSlice) and all(file.holds_only(bounds) for file in added):
+            return staged
+        return replace(staged, outside=frames.stray_count(rows, predicate))
 
     def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
@@ -213,7 +326,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             if staged.handle is None and work.slot in now.ended:
                 raise Conflict("the rows that were to be kept are gone")
             reach("delta.locked")
-            written.transaction.commit(lock, written.actions, numbers, payload, "Overwrite", written.predicate)
+            written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
         self._register(work.name, table)
 
@@ -241,7 +354,7 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
-        transaction.read_whole_table()
+        transaction.reads(None)
         return _Written(transaction, transaction.none(), "nothing")
 
     def _payload(self, work: Work, receipt: Receipt, written: _Written) -> Payload:

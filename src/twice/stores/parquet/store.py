@@ -11,17 +11,31 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Store, Swept, Work
+from twice.abilities import (
+    Appends,
+    InsertsMissing,
+    LookBack,
+    Merges,
+    ReplacesPartitions,
+    ReplacesSlices,
+    ReplacesTable,
+    Rows,
+    Staged,
+    Store,
+    Swept,
+    Work,
+)
 from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
+from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
-from twice.slices import Slice
+from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
-from twice.stores import frames
+from twice.stores import footers, frames, merging
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.parquet import manifest as log
 from twice.stores.parquet.manifest import DataFile, Manifest
@@ -30,7 +44,29 @@ from twice.stores.parquet.sweep import sweep
 DATA = "data"
 
 
-class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
+@dataclass(frozen=True)
+class _Scope:
+    """What staged files take the place of: the `table`, the files of a `slot`, or what a `merge` rewrites.
+
+    `schema` is what the table's columns were. A merge is computed from one version, and from no other.
+    """
+
+    name: str
+    schema: str = ""
+    version: int = NO_TABLE
+    removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Files that were written for a scope, with the columns that the table will have."""
+
+    scope: _Scope
+    files: tuple[DataFile, ...]
+    schema: str
+
+
+class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
     """Tables of Parquet files under one root, visible through their manifests."""
 
     kind: ClassVar[str] = "parquet"
@@ -60,6 +96,8 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
             owner=current.owner,
             receipts=current.receipts,
             ended={**current.ended, **damaged},
+            # A publish takes the place of all files of its slot, so what is damaged never comes back.
+            gone=frozenset({**current.ended, **damaged}),
             outside="; ".join(sorted(set(damaged.values()) | set(current.ended.values()))),
             data_version=current.data_version,
             swept=frozenset(current.swept),
@@ -67,31 +105,110 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions):
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table; its columns may change."""
-        return self._stage(work, frames.checked(rows), "table")
+        return self._stage(work, frames.checked(rows), _Scope("table"))
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
-        """Write the rows of a slice, counting in the same pass those that lie outside it."""
-        rows = frames.like(frames.checked(rows), log.newest(self.table(work.name)).schema, work.name)
-        return self._stage(work, rows, "slot", outside=bounds.sql(frames.types(rows)))
+        """Write the rows of a slice, and count those that lie outside it."""
+        rows, scope = self._fitted(work, rows)
+        return self._stage(work, rows, scope, bounds=bounds)
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Write the rows, one folder a partition; the columns stay in the files as well."""
-        rows = frames.like(frames.checked(rows), log.newest(self.table(work.name)).schema, work.name)
-        return self._stage(work, rows, "slot", columns=columns)
+        rows, scope = self._fitted(work, rows)
+        return self._stage(work, rows, scope, columns=columns)
 
-    def _stage(self, work: Work, rows: Rows, scope: str, *, outside: str = "", columns: Sequence[str] = ()) -> Staged:
+    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
+        """Write the rows to be added; the manifest knows the files of a slot, with or without lineage."""
+        rows, scope = self._fitted(work, frames.with_lineage(frames.checked(rows), lineage, work.slot))
+        return self._stage(work, rows, scope, bounds=check)
+
+    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
+        """Write anew the partitions in which a row changes, and the rows that are inserted."""
+        base, source, scope = self._merge_source(work, rows, rule, layout)
+        if not base.files:
+            return self._stage_merged(work, merging.live(source.rows, rule), scope, layout, source)
+        schema = frames.schema_text(merging.stored(source.rows, rule))
+        target = self._rows_of(work.name, base.files, schema)
+        changes = merging.changes(source, merging.within(target, source.bounds), rule)
+        if not changes.total:
+            return Staged(source.count, notes=changes.notes(source.count))
+        touched = self._touched(work.name, base, target, changes, rule)
+        kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
+        scope = replace(scope, removed=frozenset(file.path for file in touched))
+        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
+        return replace(staged, notes=changes.notes(source.count))
+
+    def stage_missing(
+        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
+    ) -> Staged:
+        """Write the rows whose key no file holds yet."""
+        base, source, scope = self._merge_source(work, rows, rule, layout)
+        if not base.files:
+            return self._stage_merged(work, source.rows, scope, layout, source)
+        target = self._rows_of(work.name, base.files, frames.schema_text(source.rows))
+        searched = merging.within(target, source.bounds, merging.since(look_back, source.rows))
+        return self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
+
+    def _merge_source(
+        self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]
+    ) -> tuple[Manifest, merging.Source, _Scope]:
+        """Return the version that is read, the checked source, and what the publish compares."""
+        base = log.newest(self.table(work.name))
+        rule.check_columns(frames.checked(rows).columns)
+        fits, _ = frames.fitted(rows, base.schema, work, rule.besides)
+        return base, merging.prepared(fits, rule, layout), _Scope("merge", base.schema, base.version)
+
+    def _stage_merged(
+        self, work: Work, rows: Rows, scope: _Scope, layout: Sequence[str], source: merging.Source
+    ) -> Staged:
+        """Stage what a merge writes; it tells the rows of its source, and its partitions are nobody's own."""
+        staged = self._stage(work, rows, scope, columns=layout)
+        return replace(staged, rows=source.count, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.count),))
+
+    def _rows_of(self, name: str, files: Sequence[DataFile], schema: str) -> Any:
+        """Read files of the table with the columns that it will have."""
+        paths = [os.path.join(self.table(name), file.path) for file in files]
+        return frames.read_parquet(self.engine.spark, paths, schema)
+
+    def _touched(
+        self, name: str, base: Manifest, target: Any, changes: merging.Changes, rule: MergeRule
+    ) -> tuple[DataFile, ...]:
+        """Return the files of all partitions in which a row is updated or deleted."""
+        if changes.total == changes.inserted:
+            return ()
+        paths = merging.files_with(target, changes, rule)
+        table = os.path.realpath(self.table(name))
+        relative = {os.path.relpath(os.path.realpath(path), table) for path in paths}
+        partitions = {file.partition for file in base.files if file.path in relative}
+        return tuple(file for file in base.files if file.partition in partitions)
+
+    def _fitted(self, work: Work, rows: Rows) -> tuple[Any, _Scope]:
+        """Return the rows as the table holds them, and what the publish compares."""
+        base = log.newest(self.table(work.name))
+        return frames.fitted(frames.checked(rows), base.schema, work)[0], _Scope("slot", base.schema)
+
+    def _stage(
+        self, work: Work, rows: Any, scope: _Scope, *, bounds: Slice | None = None, columns: Sequence[str] = ()
+    ) -> Staged:
         folder = self._staging(work)
-        counted, counts = frames.counted(rows, outside)
+        condition = bounds.sql(frames.types(rows)) if bounds else ""
+        # A slice by column is seen in the footers; any other condition is asked of each row.
+        counted, stray = frames.observed(rows, "" if isinstance(bounds, ColumnSlice) else condition)
         laid_out, layout = frames.laid_out(counted, columns)
         writer = laid_out.write.mode("errorifexists").option("compression", "snappy")
         (writer.partitionBy(*layout) if layout else writer).parquet(spark_path(folder))
         reach("parquet.files.written")
-        files = tuple(_data_files(self.table(work.name), folder, work.slot, columns))
-        _make_durable(self.table(work.name), files)
+        table = self.table(work.name)
+        files = tuple(_data_files(table, folder, "" if scope.name == "merge" else work.slot, columns))
+        _make_durable(table, files)
         reach("parquet.files.synced")
-        found = counts()
+        paths = [os.path.join(table, file.path) for file in files]
+        outside = stray()
+        if isinstance(bounds, ColumnSlice) and not footers.all_within(paths, bounds):
+            outside = frames.stray_count(self._rows_of(work.name, files, frames.schema_text(rows)), condition)
         partitions = tuple(sorted({file.partition for file in files if file.partition}))
-        return Staged(found.rows, found.outside, partitions, handle=(scope, files, frames.schema_text(rows)))
+        handle = _Written(scope, files, frames.schema_text(rows))
+        return Staged(footers.row_count(paths), outside, partitions, handle)
 
     def _staging(self, work: Work) -> str:
         return os.path.join(self.table(work.name), DATA, work.attempt)
@@ -157,8 +274,11 @@ def _compare(work: Work, base: Manifest, staged: Staged, owner: str) -> None:
         raise Conflict("the attempt's staging was swept")
     if base.owner not in ("", owner):
         raise Conflict("another ledger took the table")
-    if staged.handle and staged.handle[0] == "slot" and base.schema not in ("", staged.handle[2]):
+    scope = staged.handle.scope if staged.handle else _Scope("nothing")
+    if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
         raise Conflict("the table has other columns now")
+    if scope.name == "merge" and base.version != scope.version:
+        raise Conflict("the table moved since it was compared with the rows")
     if work.compares_head and base.version != work.base.version:
         raise Conflict("the head moved")
 
@@ -177,14 +297,24 @@ def _published(base: Manifest, work: Work, staged: Staged, receipt: Receipt) -> 
     )
     if staged.handle is None:
         return following
-    scope, files, schema = staged.handle
-    kept: tuple[DataFile, ...] = ()
-    if scope == "slot":
-        kept = tuple(file for file in base.files if file.slot != work.slot)
-    else:
+    written: _Written = staged.handle
+    if written.scope.name == "table":
         why = f"the whole table was replaced in version {following.version}"
         ended = {slot: why for slot in receipts if slot != work.slot}
-    return replace(following, files=kept + files, schema=schema, ended=ended, data_version=following.version)
+    return replace(
+        following,
+        files=_kept(base, work, written.scope) + written.files,
+        schema=written.schema,
+        ended=ended,
+        data_version=following.version,
+    )
+
+
+def _kept(base: Manifest, work: Work, scope: _Scope) -> tuple[DataFile, ...]:
+    """Return the files of the table that a publish leaves in place."""
+    if scope.name == "slot":
+        return tuple(file for file in base.files if file.slot != work.slot)
+    return tuple(file for file in base.files if file.path not in scope.removed) if scope.name == "merge" else ()
 
 
 def _data_files(table: str, folder: str, slot: str, columns: Sequence[str]) -> Iterator[DataFile]:
@@ -211,15 +341,19 @@ def _make_durable(table: str, files: Sequence[DataFile]) -> None:
 
 
 def _damage(table: str, current: Manifest) -> Iterator[tuple[str, str]]:
-    """Name the slots that have lost a file, or have one of another size."""
+    """Name the slots that have lost a file, or have one of another size; a merged file has rows of any slot."""
     for file in current.files:
-        try:
-            size = os.path.getsize(os.path.join(table, file.path))
-        except OSError:
-            yield file.slot, f"its file {file.path} is gone"
-            continue
-        if size != file.size:
-            yield file.slot, f"its file {file.path} has {size} bytes instead of {file.size}"
+        why = _damage_of(os.path.join(table, file.path), file)
+        if why:
+            yield from ((slot, why) for slot in ([file.slot] if file.slot else current.receipts))
+
+
+def _damage_of(path: str, file: DataFile) -> str:
+    try:
+        size = os.path.getsize(path)
+    except OSError:
+        return f"its file {file.path} is gone"
+    return f"its file {file.path} has {size} bytes instead of {file.size}" if size != file.size else ""
 
 
 def _holds_files(table: str) -> bool:

@@ -1,0 +1,150 @@
+"""What happens when the rows and the table differ in their columns?
+
+Three questions, each with one answer declared beforehand: a column that is new, one that is missing,
+one that has another type. The default refuses all three. A column is never dropped without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twice.errors import Misuse, NotPublished
+
+ON_NEW = ("fail", "add")
+ON_MISSING = ("fail", "null")
+ON_TYPE = ("fail", "widen")
+_WHOLE = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+Types = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ColumnPolicy:
+    """What is done about columns that are new, missing, or of another type."""
+
+    on_new: str = "fail"
+    on_missing: str = "fail"
+    on_type: str = "fail"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("on_new_column", self.on_new, ON_NEW),
+            ("on_missing_column", self.on_missing, ON_MISSING),
+            ("on_type_change", self.on_type, ON_TYPE),
+        ):
+            if value not in known:
+                raise Misuse(f"{name}={value!r} is unknown.", fix=f"Use one of: {', '.join(known)}.")
+
+
+NO_CHANGES = ColumnPolicy()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How rows are made to fit a table.
+
+    Attributes:
+        columns: The columns of the table afterwards, in order, with their types.
+        added: Columns that the table gets.
+        absent: Columns that the rows lack, and that are filled with NULL.
+        widened: Columns of the table that get a wider type.
+    """
+
+    columns: Types
+    added: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+
+    @property
+    def changes_table(self) -> bool:
+        """Tell whether the table's own columns change."""
+        return bool(self.added or self.widened)
+
+
+def fit(rows: Types, table: Types, policy: ColumnPolicy, name: str) -> Fit:
+    """Decide how rows of some types go into a table of other types.
+
+    Raises:
+        NotPublished: They differ in a way that the policy does not allow.
+    """
+    _refuse_look_alikes(rows, table, name)
+    added = tuple(column for column in rows if column not in table)
+    absent = tuple(column for column in table if column not in rows)
+    columns, widened, problems = dict(table), [], []
+    if policy.on_new == "fail":
+        problems += [f"have a new column {column!r}" for column in added]
+    if policy.on_missing == "fail":
+        problems += [f"lack the column {column!r}" for column in absent]
+    for column in (column for column in table if column in rows):
+        wide = wider(rows[column], table[column]) if policy.on_type == "widen" else None
+        if rows[column] == table[column]:
+            continue
+        if wide is None:
+            problems.append(f"have {column!r} as {_text(rows[column])} instead of {_text(table[column])}")
+        elif wide != table[column]:
+            widened.append(column)
+            columns[column] = wide
+    if problems:
+        raise NotPublished(
+            f"The rows do not fit the table {name}: they {'; they '.join(problems)}.",
+            "Nothing was published, and the target is as it was.",
+            _way_out(problems, policy),
+        )
+    return Fit({**columns, **{column: rows[column] for column in added}}, added, absent, tuple(widened))
+
+
+def _refuse_look_alikes(rows: Types, table: Types, name: str) -> None:
+    """Spark takes `Day` and `day` for one column, and a table cannot hold both."""
+    lower = {column.lower(): column for column in table}
+    for column in rows:
+        known = lower.setdefault(column.lower(), column)
+        if known != column:
+            raise NotPublished(
+                f"The column {column!r} differs from {known!r} of the table {name} in capital letters alone.",
+                "Nothing was published, and the target is as it was.",
+                "Rename the column in the transform.",
+            )
+
+
+def _way_out(problems: list[str], policy: ColumnPolicy) -> str:
+    asked = []
+    if policy.on_new == "fail" and any("new column" in problem for problem in problems):
+        asked.append("on_new_column='add'")
+    if policy.on_missing == "fail" and any("lack the column" in problem for problem in problems):
+        asked.append("on_missing_column='null'")
+    if policy.on_type == "fail" and any("instead of" in problem for problem in problems):
+        asked.append("on_type_change='widen' (if the type only grows)")
+    declare = f", or declare {' and '.join(asked)}" if asked else ", or write to a new target"
+    return f"Adapt the transform{declare}."
+
+
+def wider(one: Any, other: Any) -> Any | None:
+    """Return the type that holds every value of both, or None."""
+    if one == other:
+        return one
+    if not isinstance(one, str) or not isinstance(other, str):
+        return None
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=_WHOLE.index)
+    if {one, other} == {"float", "double"}:
+        return "double"
+    return _wider_decimal(one, other)
+
+
+def _wider_decimal(one: str, other: str) -> str | None:
+    found = [_DECIMAL.fullmatch(kind) for kind in (one, other)]
+    if not all(found):
+        return None
+    (p1, s1), (p2, s2) = ((int(match[1]), int(match[2])) for match in found if match)
+    scale, whole = max(s1, s2), max(p1 - s1, p2 - s2)
+    wide = f"decimal({whole + scale},{scale})"
+    # Only a type that one side has already: another would surprise both.
+    return wide if wide in (one, other) else None
+
+
+def _text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind.get("type", kind))

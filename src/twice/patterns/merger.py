@@ -1,0 +1,91 @@
+"""How are changed rows brought into a table, so that applying them twice changes nothing more?
+
+The merger inserts, updates and deletes by key, in one publish. It has no memory: a rerun applies the
+slot's rows again, and does not take back what an older edition of the slot had brought.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from twice.abilities import Merges, Rows, Staged, Work
+from twice.merges import MergeRule
+from twice.plans import Stage, Step
+from twice.runs import Receipt, Slot
+from twice.sight import Sight
+
+MAY_REMAIN = "rows that only the older edition of this slot had brought stay in the table"
+
+
+@dataclass(frozen=True)
+class Merger:
+    """Insert, update and delete rows by key.
+
+    Attributes:
+        rule: Keys, mark of deletion, order.
+        partitioned_by: Columns that lay a new table out.
+    """
+
+    name: ClassVar[str] = "merger"
+    compares_head: ClassVar[bool] = False
+    in_order: ClassVar[bool] = True
+    appends: ClassVar[bool] = False
+
+    rule: MergeRule
+    partitioned_by: tuple[str, ...] = ()
+
+    @property
+    def requires(self) -> tuple[type, ...]:
+        """A store that can merge."""
+        return (Merges,)
+
+    def superseded(self, slot: Slot, base: Sight) -> str:
+        """A later merge does not take the place of an earlier one."""
+        return ""
+
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
+        """Any slot may be merged at any time; the plan says what that does not undo."""
+        return ""
+
+    def action(self, before: Receipt | None) -> str:
+        """A merge, the first time and every time."""
+        return "merge"
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Say what a merger does not do."""
+        return reapplied_notes(slot, base)
+
+    def stage(self, slot: Slot, zone: str) -> Stage:
+        """Compare the rows with the table, and write what changes where no reader looks."""
+
+        def act(store: Any, work: Work, rows: Rows) -> Staged:
+            staged: Staged = store.stage_merge(work, rows, self.rule, self.partitioned_by)
+            return staged
+
+        return Stage("stage", "compare the rows with the table and write what changes where no reader looks", act=act)
+
+    def publish(self, slot: Slot, zone: str) -> Step:
+        """Say what the one visible step does."""
+        keys = ", ".join(self.rule.keys)
+        return Step("publish", f"merge the changed rows by {keys} and the slot's receipt in one commit")
+
+    def judge(self, staged: Staged, work: Work) -> Staged:
+        """Whatever could be staged may be published."""
+        return staged
+
+
+def reapplied_notes(slot: Slot, base: Sight) -> tuple[str, ...]:
+    """Say what a second edition of a slot, or an older slot after newer ones, leaves as it is."""
+    notes = []
+    if base.receipt(slot.text):
+        notes.append(MAY_REMAIN)
+    newer = [other for other in map(Slot.parse, base.receipts) if _starts_after(other, slot)]
+    if newer:
+        latest = max(newer, key=lambda other: other.part_text)
+        notes.append(f"newer slots, up to {latest.label}, are in the table: this one is applied over them")
+    return tuple(notes)
+
+
+def _starts_after(other: Slot, slot: Slot) -> bool:
+    return bool(slot.interval and other.interval and other.interval.start > slot.interval.start)

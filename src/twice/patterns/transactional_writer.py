@@ -1,0 +1,91 @@
+"""How are rows added in one transaction, so that a retry cannot add them again?
+
+The rows of the whole job, whatever it reads, become visible together with the receipt, or not at
+all. An append has no way to find its rows again, so a second edition of a slot is refused, unless
+its rows carry their slot in a lineage column, or the store shows that they are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from twice.abilities import Appends, ReplacesSlices, Rows, Staged, Work
+from twice.errors import Misuse, NotPublished
+from twice.plans import Stage, Step
+from twice.runs import Receipt, Slot
+from twice.sight import Sight
+from twice.slices import PredicateSlice
+
+
+@dataclass(frozen=True)
+class TransactionalWriter:
+    """Add rows and their receipt in one transaction.
+
+    Attributes:
+        lineage: Column that carries the slot of each row, so that a correction can replace them.
+        check: SQL condition that every row must fulfil, or nothing is published.
+    """
+
+    name: ClassVar[str] = "transactional_writer"
+    compares_head: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
+    appends: ClassVar[bool] = True
+
+    lineage: str | None = None
+    check: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.lineage == "":
+            raise Misuse("lineage= names a column.", fix='For example lineage="slot".')
+
+    @property
+    def requires(self) -> tuple[type, ...]:
+        """A store that can append; with lineage, one that can also replace a slot's rows."""
+        return (Appends, ReplacesSlices) if self.lineage else (Appends,)
+
+    def superseded(self, slot: Slot, base: Sight) -> str:
+        """Rows that were added stay."""
+        return ""
+
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
+        """A second edition would add the rows a second time, whoever asks for it."""
+        if self.lineage or base.receipt(slot.text) is None or slot.text in base.gone:
+            return ""
+        return (
+            f"The rows of {slot.label} are in the table already, and an append cannot find them to replace them:"
+            " declare lineage=, a column that carries the slot"
+        )
+
+    def action(self, before: Receipt | None) -> str:
+        """New rows, or with lineage a replacement."""
+        return "replace" if before and self.lineage else "create"
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Nothing of an older edition remains."""
+        return ()
+
+    def stage(self, slot: Slot, zone: str) -> Stage:
+        """Write the rows where no reader looks."""
+        rule = PredicateSlice(self.check) if self.check else None
+
+        def act(store: Any, work: Work, rows: Rows) -> Staged:
+            staged: Staged = store.stage_append(work, rows, self.lineage, rule)
+            return staged
+
+        return Stage("stage", "write the new rows where no reader looks", act=act)
+
+    def publish(self, slot: Slot, zone: str) -> Step:
+        """Say what the one visible step does."""
+        replaced = f", in place of those where {self.lineage} names this slot," if self.lineage else ""
+        return Step("publish", f"add the rows{replaced} and the slot's receipt in one commit")
+
+    def judge(self, staged: Staged, work: Work) -> Staged:
+        """Refuse all rows if one breaks the check."""
+        if staged.outside:
+            raise NotPublished(
+                f"{staged.outside} of {staged.rows} rows break the check ({self.check}).",
+                "All rows are published or none, so nothing was published.",
+                "Correct the input, or filter such rows in the transform.",
+            )
+        return staged
