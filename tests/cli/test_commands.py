@@ -81,7 +81,7 @@ def test_the_version_is_told(twice):
     ("words", "told"),
     [
         (("rnu",), r"There is no command 'rnu'. Did you mean 'run'\?"),
-        (("nonsense",), "There is no command 'nonsense'. There is: adopt, backfill"),
+        (("nonsense",), "There is no command 'nonsense'. There is: adopt, advise, backfill"),
         (("ledger", "rebild"), "rebild"),
         (("run", "visits", "--dew"), "No such option"),
         (("run", "visits", "--output", "xml"), "'xml' is not one of"),

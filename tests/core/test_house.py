@@ -24,7 +24,7 @@ LAYERS = (
     ("matrix", "execute", "settings", "jars"),
     ("engine", "pipelines"),
     ("project",),
-    ("backfills", "api"),
+    ("backfills", "api", "advice"),
     ("testing", "prover"),
     ("cli",),
 )

@@ -29,6 +29,7 @@ _COMMANDS = {
     "show": ("look", "Show one run, one slot or one target in full."),
     "adopt": ("ledger", "Take over a target from another ledger, or a filled table."),
     "tidy": ("ledger", "Remove leftovers of dead attempts and old versions."),
+    "advise": ("advise", "Say which pattern fits, why, and what it costs."),
     "matrix": ("look", "Show which store carries which pattern."),
     "ledger": ("ledger", "Rebuild the ledger from the stores."),
     "config": ("look", "Show every setting and where it came from."),
