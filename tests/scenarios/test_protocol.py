@@ -120,10 +120,7 @@ def test_a_filled_table_is_not_taken_without_adoption(world):
 
 @pytest.mark.stores("memory", "delta")
 def test_114_a_slot_restored_away_is_refused_and_forced_back_once(two_days):
-    if two_days.kind == "memory":
-        two_days.memory.meddle(two_days.target, [], restored_to=0)
-    else:
-        two_days.spark.sql(f"RESTORE TABLE delta.`{two_days.table()}` TO VERSION AS OF 0")
+    two_days.restore_by_hand(0)
     assert two_days.by_day() == {"2024-09-20": ["a", "b"]}
     assert two_days.run("2024-09-20").state == "skipped"
     with pytest.raises(ProofGone, match="restored to version 0"):

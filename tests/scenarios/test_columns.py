@@ -1,0 +1,99 @@
+"""Rows and table differ in their columns: refused, or done as declared, and never a column dropped."""
+
+import pytest
+
+import twice
+from twice.errors import NotPublished
+
+DAY, NEXT = "2024-09-20", "2024-09-21"
+NARROW, WIDE = "id string, day date", "id string, day date, n int"
+PATTERNS = {
+    "slice": lambda: twice.data_overwrite(slice="day"),
+    "partitions": lambda: twice.data_overwrite(partitions=["day"]),
+    "merger": lambda: twice.merger(keys=["id"]),
+    "dedup": lambda: twice.dedup_insert(keys=["id"]),
+    "append": lambda: twice.transactional_writer(),
+}
+
+
+@pytest.fixture(params=PATTERNS)
+def filled(request, make_world):
+    """Return a maker of worlds whose table holds one day in the narrow schema."""
+
+    def make(**policy):
+        world = make_world(pattern=PATTERNS[request.param](), schema=NARROW, columns=policy)
+        world.put_rows(DAY, [{"id": "a", "day": DAY}])
+        world.run(DAY)
+        return world
+
+    return make
+
+
+def put_wide(world, day=NEXT, **row):
+    world.schema = WIDE
+    world.put_rows(day, [{"id": "b", "day": day, "n": 1, **row}])
+
+
+def test_a_new_column_is_refused_and_the_way_out_is_named(filled):
+    world = filled()
+    put_wide(world)
+    with pytest.raises(NotPublished, match="(?s)new column 'n'.*on_new_column='add'"):
+        world.run(NEXT)
+    assert world.table_rows("id") == [("a",)]
+
+
+def test_a_new_column_is_added_if_declared(filled):
+    world = filled(on_new_column="add")
+    put_wide(world)
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("a", None), ("b", 1)]
+    assert world.run(NEXT).state == "skipped"
+
+
+def test_a_missing_column_is_refused_or_null(make_world):
+    world = make_world(schema=WIDE)
+    put_wide(world, DAY)
+    world.run(DAY)
+    world.schema = NARROW
+    world.put_rows(NEXT, [{"id": "c", "day": NEXT}])
+    with pytest.raises(NotPublished, match="(?s)lack the column 'n'.*on_missing_column='null'"):
+        world.run(NEXT)
+    world.columns = {"on_missing_column": "null"}
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("b", 1), ("c", None)]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_type_that_grows(make_world):
+    world = make_world(schema=WIDE, columns={"on_type_change": "widen"})
+    put_wide(world, DAY)
+    world.run(DAY)
+    world.schema = "id string, day date, n bigint"
+    world.put_rows(NEXT, [{"id": "c", "day": NEXT, "n": 2**40}])
+    if world.kind == "delta":
+        with pytest.raises(NotPublished, match="delta.enableTypeWidening"):
+            world.run(NEXT)
+        world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("b", 1), ("c", 2**40)]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_type_that_changes_is_refused(make_world):
+    world = make_world(schema=WIDE, columns={"on_type_change": "widen"})
+    put_wide(world, DAY)
+    world.run(DAY)
+    world.schema = "id string, day date, n string"
+    world.put_rows(NEXT, [{"id": "c", "day": NEXT, "n": "many"}])
+    with pytest.raises(NotPublished, match="have 'n' as string instead of integer"):
+        world.run(NEXT)
+
+
+def test_columns_that_differ_in_capital_letters_alone_are_refused(make_world):
+    world = make_world(schema=WIDE, columns={"on_new_column": "add", "on_missing_column": "null"})
+    put_wide(world, DAY)
+    world.run(DAY)
+    world.schema = "id string, day date, N int"
+    world.put_rows(NEXT, [{"id": "c", "day": NEXT, "N": 1}])
+    with pytest.raises(NotPublished, match="capital letters"):
+        world.run(NEXT)
