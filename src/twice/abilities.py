@@ -40,7 +40,7 @@ class Work:
 
     @property
     def seen(self) -> int:
-        """The fence that the plan saw, and that the store compares."""
+        """The fence that the plan saw."""
         return self.base.fence(self.slot)
 
 
@@ -93,8 +93,11 @@ class Store(Protocol):
         """Read a target's receipts, without starting a JVM."""
 
     @abstractmethod
-    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
-        """Make the staged rows visible together with the receipt, or neither.
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+        """Make the staged rows visible together with the receipts, or neither.
+
+        The first receipt is that of the slot itself; others are of companions. A receipt's generation
+        is one more than the fence that the plan saw, and the store compares each.
 
         Raises:
             Conflict: The target is not as `work.base` saw it, and nothing landed.
@@ -107,6 +110,10 @@ class Store(Protocol):
     @abstractmethod
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove what this attempt staged. Called only when the publish surely did not land."""
+
+    @abstractmethod
+    def unite(self, rows: Sequence[Rows]) -> Rows:
+        """Return several results as one."""
 
     @abstractmethod
     def take_over(self, name: str, base: Sight, owner: str) -> None:

@@ -180,13 +180,16 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     fence = sight.fence(slot.text)
     if action == "skip":
         return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
+    companions = pattern.companions(slot, sight)
     return Plan(
         slot=slot,
         pattern=pattern.name,
-        action=action,
+        action="replay" if companions else action,
         reason=reason,
         generation=fence + 1,
         base=sight,
+        companions=companions,
+        prepare=pattern.prepare(slot, question.zone),
         stage=pattern.stage(slot, question.zone),
         publish=pattern.publish(slot, question.zone),
         compares_head=pattern.compares_head,

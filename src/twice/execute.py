@@ -18,7 +18,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
 from twice.plans import Plan
-from twice.runs import Receipt, Run, Slot
+from twice.runs import Receipt, Run
 from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
@@ -51,12 +51,27 @@ _LOST_COMPARES_AT_MOST = 8
 
 
 @dataclass(frozen=True)
+class Part:
+    """One slot of a publish: what it reads, and as which edition it is published."""
+
+    job: Job
+    inputs: Mapping[str, Inputs]
+    fingerprint: str
+    generation: int
+
+
+@dataclass(frozen=True)
 class Considered:
-    """A plan, with the inputs that it is about."""
+    """A plan, with the inputs that it is about; companions are done again with the slot."""
 
     plan: Plan
     inputs: Mapping[str, Inputs]
     fingerprint: str
+    companions: tuple[Part, ...] = ()
+
+    def parts(self, job: Job) -> tuple[Part, ...]:
+        """Return all slots of the publish, the asked one first."""
+        return (Part(job, self.inputs, self.fingerprint, self.plan.generation), *self.companions)
 
 
 def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Considered:
@@ -65,11 +80,28 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     The store is looked at first: a twin that publishes in between is then found at the publish,
     and is never overwritten with inputs that are older than its own.
     """
-    sight = store.look(job.slot.target.name)
+    sight = store.look(job.table)
     inputs = job.resolve()
     reach("inputs.resolved")
     found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    return Considered(_decide(job, sight, ledger, asked, found), inputs, found)
+    plan = _decide(job, sight, ledger, asked, found)
+    return Considered(plan, inputs, found, _companions(job, plan))
+
+
+def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
+    """Resolve the inputs of the slots that are done again with this one; all of them must be there."""
+    if plan.companions and job.sibling is None:
+        raise NotPublished(
+            f"The rows of {job.slot.label} share a table with {len(plan.companions)} other slots, which would have to be done again.",
+            "Without a pipeline nobody knows how, so nothing was published.",
+            "Declare a pipeline, or choose a period of one slot.",
+        )
+    return tuple(_part(job.sibling(slot), plan.base.fence(slot.text) + 1) for slot in plan.companions if job.sibling)
+
+
+def _part(job: Job, generation: int) -> Part:
+    inputs = job.resolve()
+    return Part(job, inputs, fingerprint_of(inputs, job.parameters) if job.declares_inputs else "", generation)
 
 
 def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str) -> Plan:
@@ -145,7 +177,7 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
     known = ledger.known(job.slot.text)
     notes = plan.notes
     if known != receipt:
-        notes += _confirmed(store, ledger, "", receipt, plan.base.version)
+        notes += _confirmed(store, job.table, ledger, "", receipt, plan.base.version)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -161,6 +193,7 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
 
 def _confirmed(
     store: Store,
+    table: str,
     ledger: SqliteLedger,
     attempt: str,
     receipt: Receipt,
@@ -170,7 +203,7 @@ def _confirmed(
 ) -> tuple[str, ...]:
     """Let the ledger know what the store holds. Rows that are visible and proven stay so if it cannot."""
     try:
-        store.settle(Slot.parse(receipt.slot).target.name)
+        store.settle(table)
         ledger.confirm(attempt, receipt, version, state, reason)
     except (NotPublished, OSError) as error:
         return (f"the ledger could not record it, and the next run will: {explain(error)}",)
@@ -238,6 +271,7 @@ class _Attempt:
             )
 
     def _until_settled(self, considered: Considered, leases: ExitStack) -> Outcome:
+        held: set[str] = set()
         for lost in range(_LOST_COMPARES_AT_MOST):
             if lost == _LOST_COMPARES_BEFORE_LEASE:
                 leases.enter_context(self.ledger.lease(self.job.slot.target.text, self.name))
@@ -248,7 +282,10 @@ class _Attempt:
                 outcome = _skip(plan, self.store, self.ledger, self.job, why)
                 self._end("skipped", outcome.reason)
                 return outcome
-            settled = self._try(plan, considered.inputs)
+            for slot in sorted({part.job.slot.text for part in considered.companions} - held):
+                leases.enter_context(self.ledger.lease(slot, self.name))
+                held.add(slot)
+            settled = self._try(plan, considered.parts(self.job))
             if settled:
                 return settled
         raise Fenced(
@@ -259,10 +296,10 @@ class _Attempt:
 
     def _considered_now(self, before: Considered) -> Considered:
         """Plan on what is there now: the lease may have been waited for, or a compare lost."""
-        sight = self.store.look(self.job.slot.target.name)
+        sight = self.store.look(self.job.table)
         if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
             plan = _decide(self.job, sight, self.ledger, self.asked, before.fingerprint)
-            return Considered(plan, before.inputs, before.fingerprint)
+            return Considered(plan, before.inputs, before.fingerprint, _companions(self.job, plan))
         # Someone published the slot since: inputs that were resolved before that may be the older ones.
         now = consider(self.job, self.store, self.ledger, self.asked)
         self.fingerprint = now.fingerprint
@@ -270,10 +307,10 @@ class _Attempt:
             self.approve(now.plan)
         return now
 
-    def _try(self, plan: Plan, inputs: Mapping[str, Inputs]) -> Outcome | None:
+    def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
         work = Work(
-            name=self.job.slot.target.name,
+            name=self.job.table,
             slot=self.job.slot.text,
             attempt=self.name,
             generation=plan.generation,
@@ -282,13 +319,13 @@ class _Attempt:
             columns=self.job.columns,
         )
         try:
-            staged = self._stage(plan, work, inputs)
+            staged = self._stage(plan, work, parts)
         except Conflict:
             return None
-        receipt = self._receipt(plan, staged)
+        receipts = [self._receipt(plan, part, staged) for part in parts]
         reach("publish.before")
         try:
-            self.store.publish(work, staged, receipt)
+            self.store.publish(work, staged, receipts)
             reach("publish.after")
             reply = "landed"
         except Conflict:
@@ -298,15 +335,18 @@ class _Attempt:
             raise
         except Exception as error:  # noqa: BLE001 - whatever broke, only the store knows whether it landed
             reply = f"lost ({explain(error)})"
-        return self._settle(plan, work, staged, receipt, reply)
+        return self._settle(plan, work, staged, receipts, reply)
 
-    def _stage(self, plan: Plan, work: Work, inputs: Mapping[str, Inputs]) -> Staged:
+    def _stage(self, plan: Plan, work: Work, parts: Sequence[Part]) -> Staged:
         if plan.stage is None:
             raise AssertionError("a plan that publishes has a step that stages")
-        run = Run(self.job.slot, plan.generation, self.name, self.job.zone)
+        for step in plan.prepare:
+            reach(f"{step.name}.before")
+            step.act(self.store)
         reach("stage.before")
         try:
-            staged = plan.stage.act(self.store, work, self._rows(inputs, run))
+            rows = [self._rows(part) for part in parts]
+            staged = plan.stage.act(self.store, work, rows[0] if len(rows) == 1 else self.store.unite(rows))
         except Conflict:
             raise
         except TwiceError:
@@ -322,7 +362,8 @@ class _Attempt:
         reach("stage.after")
         try:
             judged = self.job.pattern.judge(staged, work)
-            self._look_again(inputs)
+            for part in parts:
+                self._look_again(part.inputs)
         except TwiceError:
             self.store.discard(work, staged)
             raise
@@ -331,10 +372,11 @@ class _Attempt:
         reach("looked.again")
         return judged
 
-    def _rows(self, inputs: Mapping[str, Inputs], run: Run) -> Rows:
+    def _rows(self, part: Part) -> Rows:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
+        run = Run(part.job.slot, part.generation, self.name, self.job.zone)
         try:
-            rows = self.job.rows(inputs, run)
+            rows = part.job.rows(part.inputs, run)
         except SystemExit as left:
             raise NotPublished(
                 f"The transform of {self.job.slot.pipeline} called exit({left.code!r}).",
@@ -360,24 +402,28 @@ class _Attempt:
                 "Run again: the new content is taken as it is then.",
             )
 
-    def _receipt(self, plan: Plan, staged: Staged) -> Receipt:
-        before = plan.base.receipt(self.job.slot.text)
+    def _receipt(self, plan: Plan, part: Part, staged: Staged) -> Receipt:
+        slot = part.job.slot.text
+        before = plan.base.receipt(slot)
         once = {*before.once, *before.partitions} - set(staged.partitions) if before else set()
         return Receipt(
-            slot=self.job.slot.text,
-            generation=plan.generation,
+            slot=slot,
+            generation=part.generation,
             attempt=self.name,
-            fingerprint=self.fingerprint,
+            fingerprint=part.fingerprint,
             code=self.job.code,
             owner=self.ledger.id,
-            rows=staged.rows,
+            rows=staged.rows if part.job is self.job else 0,
             partitions=staged.partitions,
             once=tuple(sorted(once)),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
-    def _settle(self, plan: Plan, work: Work, staged: Staged, receipt: Receipt, reply: str) -> Outcome | None:
+    def _settle(
+        self, plan: Plan, work: Work, staged: Staged, receipts: Sequence[Receipt], reply: str
+    ) -> Outcome | None:
         """Read back what the store holds, and apply the slot rule."""
+        receipt = receipts[0]
         sight = self._read_back(reply)
         found = sight.receipt(work.slot)
         mine = found is not None and found.generation == receipt.generation and found.attempt == receipt.attempt
@@ -429,7 +475,7 @@ class _Attempt:
 
     def _read_back(self, reply: str) -> Sight:
         try:
-            sight = self.store.look(self.job.slot.target.name)
+            sight = self.store.look(self.job.table)
         except Exception as error:
             raise OutcomeUnknown(
                 f"The publish of {self.job.slot.label} was {reply}, and the store cannot be read: {error}.",
@@ -452,7 +498,13 @@ class _Attempt:
     def _finish(
         self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str, said: tuple[str, ...] = ()
     ) -> Outcome:
-        notes = said + plan.notes + _confirmed(self.store, self.ledger, self.name, found, sight.version, state, reason)
+        notes = said + plan.notes
+        notes += _confirmed(self.store, self.job.table, self.ledger, self.name, found, sight.version, state, reason)
+        for slot in plan.companions:
+            if slot.text in sight.receipts:
+                notes += _confirmed(
+                    self.store, self.job.table, self.ledger, "", sight.receipts[slot.text], sight.version
+                )
         reach("confirmed")
         return Outcome(
             state=state,

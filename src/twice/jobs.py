@@ -31,6 +31,12 @@ class Job:
     rerun_on_code: bool = False
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
+    sibling: Callable[[Slot], Job] | None = None
+
+    @property
+    def table(self) -> str:
+        """The table that the slot is published to."""
+        return self.pattern.table(self.slot, self.zone)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,13 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Prepare(Step):
+    """A step before any row is written, which may be done any number of times."""
+
+    act: Callable[[Any], None] = field(repr=False, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Stage(Step):
     """The step that writes rows where no reader looks."""
 
@@ -35,7 +42,8 @@ class Stage(Step):
 class Plan:
     """What a run will do to its target.
 
-    `action` is create, replace, merge or skip; `reason` says why; `generation` is fence + 1.
+    `action` is create, replace, merge, replay or skip; `reason` says why; `generation` is fence + 1.
+    `companions` are published slots that are done again with this one, in the same publish.
     """
 
     slot: Slot
@@ -44,6 +52,8 @@ class Plan:
     reason: str
     generation: int
     base: Sight
+    companions: tuple[Slot, ...] = ()
+    prepare: tuple[Prepare, ...] = ()
     stage: Stage | None = None
     publish: Step | None = None
     tidy: tuple[Step, ...] = ()
@@ -58,12 +68,12 @@ class Plan:
     @property
     def destroys(self) -> bool:
         """Tell whether rows that readers see now will go away."""
-        return self.action == "replace"
+        return self.action in ("replace", "replay")
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in order."""
-        return tuple(step for step in (self.stage, self.publish, *self.tidy) if step)
+        return tuple(step for step in (*self.prepare, self.stage, self.publish, *self.tidy) if step)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for people's scripts."""
@@ -74,6 +84,7 @@ class Plan:
             "action": self.action,
             "reason": self.reason,
             "generation": self.generation,
+            "companions": [slot.text for slot in self.companions],
             "version_before": self.base.version if self.base.exists else None,
             "steps": [{"name": step.name, "does": step.text} for step in self.steps],
             "notes": list(self.notes),
@@ -84,6 +95,7 @@ class Plan:
     def hash(self) -> str:
         """Short digest of what the plan would do and of what it saw."""
         facts = [self.slot.text, self.pattern, self.action, self.generation, self.base.version, self.base.outside]
+        facts += [slot.text for slot in self.companions]
         return digest(json.dumps(facts))[:12]
 
 
@@ -108,6 +120,15 @@ class Pattern(Protocol):
     def requires(self) -> tuple[type, ...]:
         """The abilities that a store must have to carry the pattern as configured."""
 
+    def table(self, slot: Slot, zone: str) -> str:
+        """Name the table that a slot is published to: the target itself, or one behind it."""
+
+    def companions(self, slot: Slot, base: Sight) -> tuple[Slot, ...]:
+        """Name the published slots that have to be done again with this one, in the same publish."""
+
+    def prepare(self, slot: Slot, zone: str) -> tuple[Prepare, ...]:
+        """Return the steps that come before any row is written."""
+
     def superseded(self, slot: Slot, base: Sight) -> str:
         """Name the newer slot that took the place of this published one, or nothing."""
 
@@ -131,4 +152,4 @@ class Pattern(Protocol):
 
 
 StoreOf = Callable[[str], Store]
-__all__ = ["Pattern", "Plan", "Receipt", "Stage", "Step", "StoreOf"]
+__all__ = ["Pattern", "Plan", "Prepare", "Receipt", "Stage", "Step", "StoreOf"]

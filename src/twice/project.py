@@ -178,6 +178,7 @@ class Project:
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
+            sibling=lambda other: self.job(pipeline, other),
         )
 
     def _callable(self, pipeline: Pipeline) -> Pipeline:

@@ -321,6 +321,7 @@ def test_a_plan_as_json_says_it_all():
         "pattern": "data_overwrite",
         "action": "replace",
         "reason": "the inputs changed",
+        "companions": [],
         "generation": 2,
         "version_before": 0,
         "steps": [

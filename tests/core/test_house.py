@@ -17,7 +17,7 @@ LAYERS = (
     ("errors", "faults", "explain", "light"),
     ("intervals",),
     ("runs", "placeholders"),
-    ("slices", "sight"),
+    ("slices", "sight", "columns", "merges"),
     ("abilities", "fingerprint"),
     ("plans", "ledger", "decide", "jobs"),
     ("sources", "patterns", "stores"),

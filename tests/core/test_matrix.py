@@ -43,11 +43,12 @@ def test_the_table_has_a_cell_for_every_pattern_and_store(with_tape):
 
 
 def test_a_cell_is_computed_from_what_a_store_inherits(with_tape):
-    assert cells(["tape"]) == [
+    assert cells(["tape"])[:3] == [
         Cell("data_overwrite (table)", "tape", supported=True),
         Cell("data_overwrite (slice)", "tape", supported=False, reason="a tape is written from its start"),
         Cell("data_overwrite (partitions)", "tape", supported=False, reason="lacks ReplacesPartitions"),
     ]
+    assert not any(cell.supported for cell in cells(["tape"])[3:])
 
 
 @pytest.mark.parametrize(

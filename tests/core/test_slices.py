@@ -195,7 +195,7 @@ def put(store, slot, bounds, rows):
     base = store.look("lake/out")
     work = Work("lake/out", slot.text, ATTEMPT, base.fence(slot.text) + 1, base)
     staged = store.stage_slice(work, rows, bounds)
-    store.publish(work, staged, receipt_of(slot, work.generation))
+    store.publish(work, staged, [receipt_of(slot, work.generation)])
     return staged.outside
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Work
 from twice.errors import Misuse, NotPublished
+from twice.patterns.on_target import OnTarget
 from twice.placeholders import render
 from twice.plans import Stage, Step
 from twice.runs import Receipt, Slot
@@ -22,7 +23,7 @@ EMPTY = ("clear", "keep", "fail")
 
 
 @dataclass(frozen=True)
-class DataOverwrite:
+class DataOverwrite(OnTarget):
     """Replace a table, a slice of it, or the slot's partitions.
 
     Attributes:
@@ -87,10 +88,6 @@ class DataOverwrite:
     def action(self, before: Receipt | None) -> str:
         """The slot's rows are new, or take the place of its older ones."""
         return "replace" if before else "create"
-
-    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
-        """Nothing of an older edition remains."""
-        return ()
 
     def bounds(self, slot: Slot, zone: str) -> Slice:
         """Return the slice of a slot."""

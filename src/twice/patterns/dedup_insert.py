@@ -14,13 +14,14 @@ from twice.errors import Misuse
 from twice.intervals import parse_length
 from twice.merges import MergeRule
 from twice.patterns.merger import reapplied_notes
+from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 
 
 @dataclass(frozen=True)
-class DedupInsert:
+class DedupInsert(OnTarget):
     """Insert the rows whose key is not there yet.
 
     Attributes:
@@ -53,14 +54,6 @@ class DedupInsert:
         """A store that can insert what is missing."""
         return (InsertsMissing,)
 
-    def superseded(self, slot: Slot, base: Sight) -> str:
-        """A later insert does not take the place of an earlier one."""
-        return ""
-
-    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
-        """Rows that are there are never touched, so any slot may be run at any time."""
-        return ""
-
     def action(self, before: Receipt | None) -> str:
         """Rows are brought into a table that may hold them already."""
         return "merge"
@@ -90,7 +83,3 @@ class DedupInsert:
         """Say what the one visible step does."""
         keys = ", ".join(self.rule.keys)
         return Step("publish", f"insert the rows whose {keys} is not there yet and the slot's receipt in one commit")
-
-    def judge(self, staged: Staged, work: Work) -> Staged:
-        """Whatever could be staged may be published."""
-        return staged

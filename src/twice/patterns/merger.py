@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from twice.abilities import Merges, Rows, Staged, Work
 from twice.merges import MergeRule
+from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -19,7 +20,7 @@ MAY_REMAIN = "rows that only the older edition of this slot had brought stay in 
 
 
 @dataclass(frozen=True)
-class Merger:
+class Merger(OnTarget):
     """Insert, update and delete rows by key.
 
     Attributes:
@@ -39,14 +40,6 @@ class Merger:
     def requires(self) -> tuple[type, ...]:
         """A store that can merge."""
         return (Merges,)
-
-    def superseded(self, slot: Slot, base: Sight) -> str:
-        """A later merge does not take the place of an earlier one."""
-        return ""
-
-    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
-        """Any slot may be merged at any time; the plan says what that does not undo."""
-        return ""
 
     def action(self, before: Receipt | None) -> str:
         """A merge, the first time and every time."""
@@ -69,10 +62,6 @@ class Merger:
         """Say what the one visible step does."""
         keys = ", ".join(self.rule.keys)
         return Step("publish", f"merge the changed rows by {keys} and the slot's receipt in one commit")
-
-    def judge(self, staged: Staged, work: Work) -> Staged:
-        """Whatever could be staged may be published."""
-        return staged
 
 
 def reapplied_notes(slot: Slot, base: Sight) -> tuple[str, ...]:

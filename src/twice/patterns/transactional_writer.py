@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from twice.abilities import Appends, ReplacesSlices, Rows, Staged, Work
 from twice.errors import Misuse, NotPublished
+from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -19,7 +20,7 @@ from twice.slices import PredicateSlice
 
 
 @dataclass(frozen=True)
-class TransactionalWriter:
+class TransactionalWriter(OnTarget):
     """Add rows and their receipt in one transaction.
 
     Attributes:
@@ -44,10 +45,6 @@ class TransactionalWriter:
         """A store that can append; with lineage, one that can also replace a slot's rows."""
         return (Appends, ReplacesSlices) if self.lineage else (Appends,)
 
-    def superseded(self, slot: Slot, base: Sight) -> str:
-        """Rows that were added stay."""
-        return ""
-
     def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
         """A second edition would add the rows a second time, whoever asks for it."""
         if self.lineage or base.receipt(slot.text) is None or slot.text in base.gone:
@@ -60,10 +57,6 @@ class TransactionalWriter:
     def action(self, before: Receipt | None) -> str:
         """New rows, or with lineage a replacement."""
         return "replace" if before and self.lineage else "create"
-
-    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
-        """Nothing of an older edition remains."""
-        return ()
 
     def stage(self, slot: Slot, zone: str) -> Stage:
         """Write the rows where no reader looks."""

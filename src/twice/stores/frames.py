@@ -45,6 +45,14 @@ def checked(rows: Any) -> DataFrame:
     return frame
 
 
+def united(rows: Sequence[Any]) -> DataFrame:
+    """Return several frames as one, column by column."""
+    first, *more = map(checked, rows)
+    for frame in more:
+        first = first.unionByName(frame, allowMissingColumns=True)
+    return first
+
+
 def types(rows: DataFrame) -> Mapping[str, str]:
     """Return the columns and their types, as Spark names them."""
     return {field.name: field.dataType.simpleString() for field in rows.schema.fields}

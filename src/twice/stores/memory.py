@@ -154,21 +154,22 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
         added = set(_columns(source)) - {*now.columns, *besides} if now.columns and source else set()
         return [(slot, {**dict.fromkeys(added), **row}) for slot, row in now.rows]
 
-    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
-        """Assign the next version, if the slot's fence (and the head) are as the plan saw them."""
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+        """Assign the next version, if the slots' fences (and the head) are as the plan saw them."""
         with self._lock:
             now = self._newest(work.name)
-            self._compare(work, now, staged, receipt.owner)
+            self._compare(work, now, staged, receipts)
             reach("memory.publish")
-            self._append(work.name, self._next(work, now, staged, receipt))
+            self._append(work.name, self._next(work, now, staged, receipts))
 
-    def _compare(self, work: Work, now: Version, staged: Staged, owner: str) -> None:
-        fence = now.receipts[work.slot].generation if work.slot in now.receipts else 0
-        if fence != work.seen:
-            raise Conflict("the slot's fence moved")
+    def _compare(self, work: Work, now: Version, staged: Staged, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            known = now.receipts.get(receipt.slot)
+            if (known.generation if known else 0) + 1 != receipt.generation:
+                raise Conflict("the slot's fence moved")
         if staged.handle is None and work.slot in now.ended:
             raise Conflict("the rows that were to be kept are gone")
-        if now.owner not in ("", owner):
+        if now.owner not in ("", receipts[0].owner):
             raise Conflict("another ledger took the table")
         if staged.handle and staged.handle[0] == "merge" and now.number != staged.handle[2]:
             raise Conflict("the table moved since it was compared with the rows")
@@ -182,11 +183,12 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
         versions = self._tables.get(work.name, [])
         return versions[work.base.version].columns if 0 <= work.base.version < len(versions) else ()
 
-    def _next(self, work: Work, now: Version, staged: Staged, receipt: Receipt) -> Version:
+    def _next(self, work: Work, now: Version, staged: Staged, published: Sequence[Receipt]) -> Version:
         number = now.number + 1
         table_id = now.table_id or uuid.uuid4().hex
-        receipts = {**now.receipts, work.slot: replace(receipt, first_version=number)}
-        ended = {slot: why for slot, why in now.ended.items() if slot != work.slot}
+        new = {receipt.slot: replace(receipt, first_version=number) for receipt in published}
+        receipts = {**now.receipts, **new}
+        ended = {slot: why for slot, why in now.ended.items() if slot not in new}
         rows, data_version = now.rows, now.data_version
         if staged.handle is not None:
             rows, data_version = self._changed(work, now, staged), number
@@ -194,10 +196,12 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
         columns = tuple(sorted({*now.columns, *_columns(rows)}))
         if staged.handle is not None and staged.handle[0] == "table":
             why = f"the whole table was replaced in version {number}"
-            ended = {slot: why for slot in receipts if slot != work.slot}
+            ended = {slot: why for slot in receipts if slot not in new}
             outside, columns = f"version {number}", _columns(rows)
-        gone = (now.gone | set(ended) - set(now.ended)) - {work.slot}
-        return Version(number, rows, receipts, ended, receipt.owner, table_id, outside, data_version, columns, gone)
+        gone = (now.gone | set(ended) - set(now.ended)) - set(new)
+        return Version(
+            number, rows, receipts, ended, published[0].owner, table_id, outside, data_version, columns, gone
+        )
 
     def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
         new = tuple((work.slot, row) for row in staged.handle[1])
@@ -219,6 +223,10 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Staged rows live in the attempt alone."""
+
+    def unite(self, rows: Sequence[Rows]) -> Rows:
+        """Return several lists as one."""
+        return [row for part in rows for row in part]
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Write the new owner, if the table is as it was seen."""

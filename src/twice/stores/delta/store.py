@@ -316,13 +316,13 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
             return staged
         return replace(staged, outside=frames.stray_count(rows, predicate))
 
-    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
         table = self.table(work.name)
-        written, numbers, payload = self._before_commit(work, staged, receipt)
+        written, numbers, payload = self._before_commit(work, staged, receipts)
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
-            _check_owner(now, receipt.owner)
+            _check_owner(now, receipts[0].owner)
             if staged.handle is None and work.slot in now.ended:
                 raise Conflict("the rows that were to be kept are gone")
             reach("delta.locked")
@@ -330,25 +330,29 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
             reach("delta.committed")
         self._register(work.name, table)
 
-    def _before_commit(self, work: Work, staged: Staged, receipt: Receipt) -> tuple[_Written, dict[str, int], str]:
+    def _before_commit(
+        self, work: Work, staged: Staged, receipts: Sequence[Receipt]
+    ) -> tuple[_Written, dict[str, int], str]:
         """Make ready all that the commit carries; whatever fails here has surely not been published."""
         try:
             written = staged.handle or self._nothing(work)
             transaction: Transaction = written.transaction
-            last = transaction.last_version_of(work.slot)
+            moved = [
+                one.slot for one in receipts if max(transaction.last_version_of(one.slot), 0) + 1 != one.generation
+            ]
             transaction.last_version_of(_OWNER)
-            numbers = {work.slot: work.generation}
+            numbers = {receipt.slot: receipt.generation for receipt in receipts}
             if work.compares_head:
                 numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
-            payload = self._payload(work, receipt, written).to_text()
+            payload = self._payload(work, receipts, written).to_text()
         except (Conflict, TwiceError):
             raise
         except Exception as error:
             raise NotPublished(
                 f"The publish could not be made ready: {explain(error)}", "Nothing was published.", "Run again."
             ) from error
-        if max(last, 0) != work.seen:
-            raise Conflict(f"the slot's number is {last}, the plan saw {work.seen}")
+        if moved:
+            raise Conflict(f"the number of {moved[0]} is not what the plan saw")
         return written, numbers, payload
 
     def _nothing(self, work: Work) -> _Written:
@@ -357,10 +361,11 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
         transaction.reads(None)
         return _Written(transaction, transaction.none(), "nothing")
 
-    def _payload(self, work: Work, receipt: Receipt, written: _Written) -> Payload:
+    def _payload(self, work: Work, receipts: Sequence[Receipt], written: _Written) -> Payload:
         """Carry older receipts forward when enough have gathered, or when they grow old."""
         transaction = written.transaction
-        payload = Payload("publish", receipt.owner, written.scope, (receipt,), table_id=transaction.table_id)
+        owner = receipts[0].owner
+        payload = Payload("publish", owner, written.scope, tuple(receipts), table_id=transaction.table_id)
         if work.base.receipts and _is_time_to_carry(self.table(work.name), work.base, transaction):
             return payload.carrying(work.base)
         return payload
@@ -385,6 +390,10 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
         table = self.table(work.name)
         for path in written.transaction.new_files(written.actions):
             _unlink(os.path.join(table, unquote(path)))
+
+    def unite(self, rows: Sequence[Rows]) -> Rows:
+        """Return several frames as one."""
+        return frames.united(rows)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Commit the new owner, if no other change of owner came first."""

@@ -213,16 +213,16 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
     def _staging(self, work: Work) -> str:
         return os.path.join(self.table(work.name), DATA, work.attempt)
 
-    def publish(self, work: Work, staged: Staged, receipt: Receipt) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
         """Link the next manifest, on exactly the version it was computed from."""
         table = self.table(work.name)
         while True:
             base = log.newest(table)
-            _compare(work, base, staged, receipt.owner)
+            _compare(work, base, staged, receipts)
             if staged.handle is None and work.slot in {**base.ended, **dict(_damage(table, base))}:
                 raise Conflict("the rows that were to be kept are gone")
             try:
-                log.append(table, _published(base, work, staged, receipt))
+                log.append(table, _published(base, work, staged, receipts))
             except Conflict:
                 # Another slot moved the log. Its manifest is read, and all is compared, once more.
                 reach("parquet.rebase")
@@ -238,6 +238,10 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the attempt's files: no manifest names them."""
         shutil.rmtree(self._staging(work), ignore_errors=True)
+
+    def unite(self, rows: Sequence[Rows]) -> Rows:
+        """Return several frames as one."""
+        return frames.united(rows)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Publish a version that differs in its owner alone."""
@@ -265,14 +269,15 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
         return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
 
 
-def _compare(work: Work, base: Manifest, staged: Staged, owner: str) -> None:
+def _compare(work: Work, base: Manifest, staged: Staged, receipts: Sequence[Receipt]) -> None:
     """The slot rule and, where the plan was computed from the whole table, the head rule."""
-    fence = base.receipts[work.slot].generation if work.slot in base.receipts else 0
-    if fence != work.seen:
-        raise Conflict("the slot's fence moved")
+    for receipt in receipts:
+        known = base.receipts.get(receipt.slot)
+        if (known.generation if known else 0) + 1 != receipt.generation:
+            raise Conflict("the slot's fence moved")
     if work.attempt in base.swept:
         raise Conflict("the attempt's staging was swept")
-    if base.owner not in ("", owner):
+    if base.owner not in ("", receipts[0].owner):
         raise Conflict("another ledger took the table")
     scope = staged.handle.scope if staged.handle else _Scope("nothing")
     if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
@@ -283,15 +288,16 @@ def _compare(work: Work, base: Manifest, staged: Staged, owner: str) -> None:
         raise Conflict("the head moved")
 
 
-def _published(base: Manifest, work: Work, staged: Staged, receipt: Receipt) -> Manifest:
+def _published(base: Manifest, work: Work, staged: Staged, published: Sequence[Receipt]) -> Manifest:
     """Return the next version: the slot's files swapped, its receipt in, all else carried forward."""
     following = log.successor(base, f"publish {work.attempt}")
-    receipts = {**base.receipts, work.slot: replace(receipt, first_version=following.version)}
-    ended = {slot: why for slot, why in base.ended.items() if slot != work.slot}
+    new = {receipt.slot: replace(receipt, first_version=following.version) for receipt in published}
+    receipts = {**base.receipts, **new}
+    ended = {slot: why for slot, why in base.ended.items() if slot not in new}
     following = replace(
         following,
         table_id=base.table_id or uuid.uuid4().hex,
-        owner=receipt.owner,
+        owner=published[0].owner,
         receipts=receipts,
         ended=ended,
     )
@@ -300,7 +306,7 @@ def _published(base: Manifest, work: Work, staged: Staged, receipt: Receipt) -> 
     written: _Written = staged.handle
     if written.scope.name == "table":
         why = f"the whole table was replaced in version {following.version}"
-        ended = {slot: why for slot in receipts if slot != work.slot}
+        ended = {slot: why for slot in receipts if slot not in new}
     return replace(
         following,
         files=_kept(base, work, written.scope) + written.files,

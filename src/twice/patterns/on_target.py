@@ -1,0 +1,43 @@
+"""What do patterns have in common that write one slot to the target itself?
+
+Most of what a pattern could say, they leave out: one table, no companions, no steps before the rows.
+"""
+
+from __future__ import annotations
+
+from twice.abilities import Staged, Work
+from twice.plans import Prepare
+from twice.runs import Slot
+from twice.sight import Sight
+
+
+class OnTarget:
+    """A pattern that publishes one slot to the target itself."""
+
+    def table(self, slot: Slot, zone: str) -> str:
+        """The target itself."""
+        return slot.target.name
+
+    def companions(self, slot: Slot, base: Sight) -> tuple[Slot, ...]:
+        """A slot is done by itself."""
+        return ()
+
+    def prepare(self, slot: Slot, zone: str) -> tuple[Prepare, ...]:
+        """Nothing comes before the rows."""
+        return ()
+
+    def superseded(self, slot: Slot, base: Sight) -> str:
+        """No later slot takes the place of an earlier one."""
+        return ""
+
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
+        """Any slot may be published at any time."""
+        return ""
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Nothing of an older edition remains."""
+        return ()
+
+    def judge(self, staged: Staged, work: Work) -> Staged:
+        """Whatever could be staged may be published."""
+        return staged
