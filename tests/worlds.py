@@ -17,7 +17,7 @@ from twice.project import Project
 from twice.prover import Snapshot
 from twice.sources.files import Files, FileSet
 from twice.stores.memory import MemoryStore
-from twice.stores.parquet import manifest
+from twice.stores import manifest
 
 STORES = ("memory", "parquet", "delta")
 SCHEMA = "id string, day date"

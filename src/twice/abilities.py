@@ -187,4 +187,56 @@ class Appends(Protocol):
         """
 
 
-ABILITIES: tuple[type, ...] = (ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends)
+@dataclass(frozen=True)
+class PointedAt:
+    """One version that a view can point at."""
+
+    number: int
+    name: str
+    slot: str
+    generation: int
+    rows: int
+    made_at: str
+    current: bool
+
+
+@runtime_checkable
+class PointsAtVersions(Protocol):
+    """Can fill a table that never changes again, and let one name point at it in one step."""
+
+    @abstractmethod
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Fill a table where no view names it; with the publish the newest so many are kept."""
+
+    @abstractmethod
+    def versions(self, name: str) -> list[PointedAt]:
+        """List what the name can point at, oldest first."""
+
+    @abstractmethod
+    def point(self, name: str, version: str, owner: str) -> None:
+        """Let the name point at an older version, or at a newer one again."""
+
+    @abstractmethod
+    def seal(self, name: str, why: str, owner: str) -> None:
+        """Refuse every further publish, or with an empty reason allow them again."""
+
+
+@runtime_checkable
+class UnitesTables(Protocol):
+    """Can show several tables under one name, and add one to them in one step."""
+
+    @abstractmethod
+    def open_member(self, view: str, member: str, by: str, limit: int) -> None:
+        """Let a view name a table, which may be filled later; done before, this does nothing."""
+
+
+ABILITIES: tuple[type, ...] = (
+    ReplacesTable,
+    ReplacesSlices,
+    ReplacesPartitions,
+    Merges,
+    InsertsMissing,
+    Appends,
+    PointsAtVersions,
+    UnitesTables,
+)

@@ -52,6 +52,7 @@ def decide(question: Question, sight: Sight) -> Plan:
         Fenced: The target is another ledger's, its proof is gone, or the ledger is ahead of it.
     """
     _check_declared(question)
+    _check_kind(question, sight)
     _check_owner(question, sight)
     _check_ledger_ahead(question, sight)
     _check_neighbours(question.slot, sight)
@@ -81,6 +82,22 @@ def _check_declared(question: Question) -> None:
             f"The pattern {question.pattern.name!r} adds rows, and the inputs of {question.slot.pipeline!r} were not declared.",
             "A repeat could not be told from a correction, and would add its rows again.",
             "Declare inputs=[...], the names or sources that the rows come from.",
+        )
+
+
+def _check_kind(question: Question, sight: Sight) -> None:
+    name, points = question.slot.target.text, question.pattern.points
+    if sight.exists and sight.points != points:
+        raise Misuse(
+            f"{name} is {'a view' if sight.points else 'a table'}, which the pattern {question.pattern.name!r} does not write.",
+            "Written through its name, the versions behind it would change." if sight.points else "",
+            "Write to another target.",
+        )
+    if sight.sealed:
+        raise Fenced(
+            f"{name} is sealed: {sight.sealed}.",
+            "No more is published to it.",
+            f"To allow it again: twice seal {name} --undo",
         )
 
 

@@ -117,6 +117,10 @@ class Pattern(Protocol):
         """Tell whether a repeat adds rows, so that it must be told from a correction."""
 
     @property
+    def points(self) -> bool:
+        """Tell whether the target is a name that points at versions."""
+
+    @property
     def requires(self) -> tuple[type, ...]:
         """The abilities that a store must have to carry the pattern as configured."""
 

@@ -33,6 +33,9 @@ class Sight:
         filled: The table holds rows although no publish ever wrote to it.
         data_version: The newest version that changed rows; maintenance does not move it.
         swept: Attempts whose staging a tidy has taken away.
+        points: The target is a name that points at one of several versions.
+        sealed: Why no more is published to it, or empty.
+        pinned: A version of it can be read again; not so where several tables are united.
     """
 
     version: int = NO_TABLE
@@ -46,6 +49,9 @@ class Sight:
     filled: bool = False
     data_version: int = NO_TABLE
     swept: frozenset[str] = frozenset()
+    points: bool = False
+    sealed: str = ""
+    pinned: bool = True
 
     @property
     def exists(self) -> bool:

@@ -18,9 +18,9 @@ from samples import receipt_of, slot_of
 from twice.errors import Conflict, Fenced
 from twice.faults import Died, armed, dying_at
 from twice.sight import NO_TABLE
-from twice.stores.parquet import manifest as log
-from twice.stores.parquet.manifest import DataFile, Manifest
-from twice.stores.parquet.sweep import sweep
+from twice.stores import manifest as log
+from twice.stores.manifest import DataFile, Manifest
+from twice.stores.sweep import sweep
 
 SLOT = slot_of("2024-09-20", target="parquet:lake/out")
 OLD, USED, DEAD, LIVE = (f"0123abcd-{number}-89abcdef" for number in range(1, 5))
@@ -171,7 +171,7 @@ def test_a_version_is_there_whole_or_not_at_all(table, point, found):
 
 
 def test_a_kill_between_written_and_linked_leaves_no_version(table):
-    program = "import sys\nfrom twice.stores.parquet.manifest import Manifest, append\nappend(sys.argv[1], Manifest(version=0))"
+    program = "import sys\nfrom twice.stores.manifest import Manifest, append\nappend(sys.argv[1], Manifest(version=0))"
     killed = subprocess.run(
         [sys.executable, "-c", program, table],
         env={**os.environ, "TWICE_FAULTS": "kill:parquet.manifest.written"},

@@ -6,7 +6,7 @@ import pytest
 
 import twice
 from twice.faults import Died, armed, dying_at
-from twice.stores.parquet import manifest
+from twice.stores import manifest
 from worlds import once_at
 
 pytestmark = [pytest.mark.stores("parquet")]

@@ -73,17 +73,14 @@ class DataOverwrite(OnTarget):
         """Name the newer slot whose rows took the place of this one's, where one replaced the table."""
         if self.by_slot or slot.interval is None or slot.text not in base.ended:
             return ""
-        newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
-        return Slot.parse(max(newer)).label if newer else ""
+        return newer_slot(slot, base)
 
     def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
         """Replacing the whole table ends all other proofs: an older slot must not do so unasked."""
         if forced or self.by_slot or slot.interval is None:
             return ""
-        newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
-        if not newer:
-            return ""
-        return f"The table holds the newer slot {Slot.parse(max(newer)).label}, which this older one would replace."
+        newer = newer_slot(slot, base)
+        return f"The table holds the newer slot {newer}, which this older one would replace." if newer else ""
 
     def action(self, before: Receipt | None) -> str:
         """The slot's rows are new, or take the place of its older ones."""
@@ -149,6 +146,12 @@ def _plain_in_sql(value: str) -> str:
             fix="Use slice=... with a key column: it compares any key.",
         )
     return value
+
+
+def newer_slot(slot: Slot, base: Sight) -> str:
+    """Name the newest published slot that starts after this one, or nothing."""
+    newer = [s for s in base.receipts if base.proof(s) and _starts_after(s, slot)]
+    return Slot.parse(max(newer)).label if newer else ""
 
 
 def _starts_after(text: str, slot: Slot) -> bool:

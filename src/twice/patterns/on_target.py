@@ -5,6 +5,8 @@ Most of what a pattern could say, they leave out: one table, no companions, no s
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from twice.abilities import Staged, Work
 from twice.plans import Prepare
 from twice.runs import Slot
@@ -13,6 +15,8 @@ from twice.sight import Sight
 
 class OnTarget:
     """A pattern that publishes one slot to the target itself."""
+
+    points: ClassVar[bool] = False
 
     def table(self, slot: Slot, zone: str) -> str:
         """The target itself."""

@@ -158,6 +158,13 @@ def with_lineage(rows: DataFrame, column: str | None, slot: str) -> DataFrame:
     return rows.withColumn(column, F.lit(slot)) if column else rows
 
 
+def labelled(rows: DataFrame, column: str, label: str) -> DataFrame:
+    """Return rows with one more column that holds a literal, so that a filter on it leaves whole tables out."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(column, F.lit(label))
+
+
 def laid_out(rows: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """Copy partition columns, so that folders are named by them and the files keep them too."""
     for column in columns:

@@ -9,6 +9,7 @@ the log, by attempt, and never taken from a session.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from twice.abilities import (
     InsertsMissing,
     LookBack,
     Merges,
+    PointsAtVersions,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -27,6 +29,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    UnitesTables,
     Work,
 )
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
@@ -34,12 +37,15 @@ from twice.explain import explain
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
-from twice.sight import Sight
+from twice.sight import NO_TABLE, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, merging
+from twice.stores import footers, frames, manifest, merging
 from twice.stores.delta import log
 from twice.stores.delta.jvm import AddedFile, Transaction, locked
 from twice.stores.delta.log import Payload
+from twice.stores.durable import sync_file
+from twice.stores.manifest import Manifest, Member
+from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
 
 _OWNER = "twice:owner"
 _HEAD = "twice:head"
@@ -77,7 +83,18 @@ class _Written:
         return "Append" if self.scope == "rows" and not self.predicate else "Overwrite"
 
 
-class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
+class DeltaStore(
+    Views,
+    Store,
+    ReplacesTable,
+    ReplacesSlices,
+    ReplacesPartitions,
+    Merges,
+    InsertsMissing,
+    Appends,
+    PointsAtVersions,
+    UnitesTables,
+):
     """Delta tables under one root, or in Spark's catalog."""
 
     kind: ClassVar[str] = "delta"
@@ -115,11 +132,52 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
     def look(self, name: str) -> Sight:
         """Read the receipts from the log, without a JVM."""
         table = self.table(name)
-        if os.path.isdir(os.path.join(table, "_twice", "log")):
+        view = self._view(name)
+        if view:
+            return self.look_at_view(name, view)
+        refuse_versions(self.root, table)
+        return log.look(table)
+
+    def _view(self, name: str) -> Manifest | None:
+        """Return the view of that name, if it is one and not a table."""
+        found = manifest.newest(self.table(name))
+        if found.version == NO_TABLE:
+            return None
+        if not found.is_view:
             raise Misuse(
                 f"The folder of delta:{name} is a Parquet table of Twice.", fix="Give each target a folder of its own."
             )
-        return log.look(table)
+        return found
+
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Write a Delta table that no view names yet, and to which nothing is ever added."""
+        if "/" not in work.name:
+            raise Misuse(f"A view of versions needs a path, and delta:{work.name} is a name in a catalog.")
+        self.refuse_table(work.name)
+        folder = self._version_folder(work)
+        frames.checked(rows).write.format("delta").mode("errorifexists").save(folder)
+        reach("delta.version.written")
+        table = self.table(work.name)
+        paths = [os.path.join(place, one) for place, _, names in os.walk(folder) for one in names]
+        count = footers.row_count([path for path in paths if path.endswith(".parquet") and "_delta_log" not in path])
+        member = Member(os.path.relpath(folder, table), slot=work.slot, rows=count)
+        return Staged(count, handle=NewVersion(member, keep))
+
+    def _version_folder(self, work: Work) -> str:
+        return os.path.join(self.table(work.name), DATA, work.attempt)
+
+    def read_version(self, name: str, member: Member) -> Rows:
+        """Read a version with Delta's own reader."""
+        return self.engine.spark.read.format("delta").load(self.table(name))
+
+    def refuse_table(self, name: str) -> None:
+        """Refuse a name that is a table already."""
+        if log.commit_versions(self.table(name)):
+            raise a_table(name)
+
+    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
+        """Return rows with one more column that holds a literal."""
+        return frames.labelled(rows, column, label)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
@@ -254,6 +312,10 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
         if "/" not in work.name and self.table(work.name) != (located := self._located(work.name)):
             self._folders[work.name] = located
             raise Conflict("the catalog keeps the table in another place now")
+        if self._view(work.name):
+            raise Misuse(
+                f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target."
+            )
         transaction = Transaction(self.engine.spark, self.table(work.name), base)
         if base is not None and transaction.read_version != base:
             raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base}")
@@ -318,6 +380,9 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
 
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
+        if isinstance(staged.handle, NewVersion):
+            self.publish_version(work, staged.handle, receipts)
+            return
         table = self.table(work.name)
         written, numbers, payload = self._before_commit(work, staged, receipts)
         with locked(self.engine.spark, table) as lock:
@@ -380,12 +445,16 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
         self.locations.put(name, table)
 
     def settle(self, name: str) -> None:
-        """Delta leaves the durability of its log to the file system."""
+        """Delta leaves the durability of its log to the file system; that of a view is ours."""
+        folder = manifest.log_folder(self.table(name))
+        if os.path.isdir(folder):
+            sync_file(folder)
 
     def discard(self, work: Work, staged: Staged) -> None:
-        """Remove the files of a transaction that will never commit."""
-        written: _Written | None = staged.handle
-        if written is None:
+        """Remove the files of a transaction that will never commit, or a version that no view will name."""
+        shutil.rmtree(self._version_folder(work), ignore_errors=True)
+        written = staged.handle
+        if not isinstance(written, _Written):
             return
         table = self.table(work.name)
         for path in written.transaction.new_files(written.actions):
@@ -398,6 +467,9 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Commit the new owner, if no other change of owner came first."""
         table = self.table(name)
+        if self._view(name):
+            manifest.take_over(table, base, owner)
+            return
         transaction = Transaction(self.engine.spark, table)
         number = max(transaction.last_version_of(_OWNER), 0) + 1
         if log.look(table).owner != base.owner:
@@ -409,6 +481,9 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows through Delta's own reader."""
         table = self.table(name)
+        view = self._view(name)
+        if view:
+            return self.read_view(name, view if version is None else manifest.load(table, version))
         if not log.commit_versions(table):
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         reader = self.engine.spark.read.format("delta")
@@ -417,6 +492,9 @@ class DeltaStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merge
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Restate receipts that would go with the cleaned log, and let Delta vacuum the table."""
         table = self.table(name)
+        view = self._view(name)
+        if view:
+            return self.tidy_view(name, view, live, keep_days=keep_days, dry_run=dry_run)
         sight = log.look(table)
         if not sight.exists:
             return Swept()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from twice.abilities import (
     InsertsMissing,
     LookBack,
     Merges,
+    PointsAtVersions,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -26,6 +26,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    UnitesTables,
     Work,
 )
 from twice.errors import Conflict, Misuse, NotPublished
@@ -36,10 +37,11 @@ from twice.sight import NO_TABLE, Sight
 from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
 from twice.stores import footers, frames, merging
+from twice.stores import manifest as log
 from twice.stores.durable import sync_file, sync_folders
-from twice.stores.parquet import manifest as log
-from twice.stores.parquet.manifest import DataFile, Manifest
-from twice.stores.parquet.sweep import sweep
+from twice.stores.manifest import DataFile, Manifest, Member
+from twice.stores.sweep import sweep
+from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
 
 DATA = "data"
 
@@ -66,7 +68,18 @@ class _Written:
     schema: str
 
 
-class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
+class ParquetStore(
+    Views,
+    Store,
+    ReplacesTable,
+    ReplacesSlices,
+    ReplacesPartitions,
+    Merges,
+    InsertsMissing,
+    Appends,
+    PointsAtVersions,
+    UnitesTables,
+):
     """Tables of Parquet files under one root, visible through their manifests."""
 
     kind: ClassVar[str] = "parquet"
@@ -87,7 +100,10 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
         if os.path.isdir(os.path.join(table, "_delta_log")):
             raise Misuse(f"The folder of parquet:{name} is a Delta table.", fix="Give each target a folder of its own.")
         if current.version == NO_TABLE:
+            refuse_versions(self.root, table)
             return Sight(filled=_holds_files(table))
+        if current.is_view:
+            return self.look_at_view(name, current)
         damaged = dict(_damage(table, current))
         return Sight(
             version=current.version,
@@ -148,6 +164,31 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
         target = self._rows_of(work.name, base.files, frames.schema_text(source.rows))
         searched = merging.within(target, source.bounds, merging.since(look_back, source.rows))
         return self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
+
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Write files that no manifest names yet, and that no later one changes."""
+        staged = self._stage(work, frames.checked(rows), _Scope("table"))
+        written: _Written = staged.handle
+        member = Member(
+            f"{DATA}/{work.attempt}", slot=work.slot, rows=staged.rows, files=written.files, schema=written.schema
+        )
+        return replace(staged, handle=NewVersion(member, keep))
+
+    def read_version(self, name: str, member: Member) -> Rows:
+        """Read the files of a version."""
+        table = self.table(name.removesuffix(f"/{member.name}"))
+        paths = [os.path.join(table, file.path) for file in member.files]
+        return frames.read_parquet(self.engine.spark, paths, member.schema)
+
+    def refuse_table(self, name: str) -> None:
+        """Refuse a name that is a table already."""
+        found = log.newest(self.table(name))
+        if (found.version != NO_TABLE and not found.is_view) or _holds_table(self.table(name)):
+            raise a_table(name)
+
+    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
+        """Return rows with one more column that holds a literal."""
+        return frames.labelled(rows, column, label)
 
     def _merge_source(
         self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]
@@ -215,19 +256,16 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
 
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
         """Link the next manifest, on exactly the version it was computed from."""
-        table = self.table(work.name)
-        while True:
-            base = log.newest(table)
-            _compare(work, base, staged, receipts)
-            if staged.handle is None and work.slot in {**base.ended, **dict(_damage(table, base))}:
-                raise Conflict("the rows that were to be kept are gone")
-            try:
-                log.append(table, _published(base, work, staged, receipts))
-            except Conflict:
-                # Another slot moved the log. Its manifest is read, and all is compared, once more.
-                reach("parquet.rebase")
-                continue
+        if isinstance(staged.handle, NewVersion):
+            self.publish_version(work, staged.handle, receipts)
             return
+        table = self.table(work.name)
+
+        def change(base: Manifest, following: Manifest) -> Manifest:
+            _compare(table, work, base, staged)
+            return _published(following, work, staged, receipts)
+
+        log.publish(table, work, receipts, change)
 
     def settle(self, name: str) -> None:
         """Force the newest manifest's name to disk: its writer may have died before it did."""
@@ -245,10 +283,7 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Publish a version that differs in its owner alone."""
-        current = log.newest(self.table(name))
-        if current.version != base.version:
-            raise Conflict("the table moved")
-        log.append(self.table(name), replace(log.successor(current, "adopt"), owner=owner))
+        log.take_over(self.table(name), base, owner)
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows of the newest version, or of an older one that is kept."""
@@ -256,6 +291,8 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
         chosen = log.newest(table) if version is None else log.load(table, version)
         if chosen.version == NO_TABLE:
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
+        if chosen.is_view:
+            return self.read_view(name, chosen)
         paths = [os.path.join(table, file.path) for file in chosen.files]
         return frames.read_parquet(self.engine.spark, paths, chosen.schema)
 
@@ -266,52 +303,40 @@ class ParquetStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Mer
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Sweep the staging of dead attempts, and versions past their keeping."""
+        view = view_at(self.table(name))
+        if view:
+            return self.tidy_view(name, view, live, keep_days=keep_days, dry_run=dry_run)
         return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
 
 
-def _compare(work: Work, base: Manifest, staged: Staged, receipts: Sequence[Receipt]) -> None:
-    """The slot rule and, where the plan was computed from the whole table, the head rule."""
-    for receipt in receipts:
-        known = base.receipts.get(receipt.slot)
-        if (known.generation if known else 0) + 1 != receipt.generation:
-            raise Conflict("the slot's fence moved")
-    if work.attempt in base.swept:
-        raise Conflict("the attempt's staging was swept")
-    if base.owner not in ("", receipts[0].owner):
-        raise Conflict("another ledger took the table")
-    scope = staged.handle.scope if staged.handle else _Scope("nothing")
+def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
+    """See that what the rows were computed from is still there."""
+    if base.is_view:
+        raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
+    if staged.handle is None:
+        if work.slot in {**base.ended, **dict(_damage(table, base))}:
+            raise Conflict("the rows that were to be kept are gone")
+        return
+    scope = staged.handle.scope
     if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
         raise Conflict("the table has other columns now")
     if scope.name == "merge" and base.version != scope.version:
         raise Conflict("the table moved since it was compared with the rows")
-    if work.compares_head and base.version != work.base.version:
-        raise Conflict("the head moved")
 
 
-def _published(base: Manifest, work: Work, staged: Staged, published: Sequence[Receipt]) -> Manifest:
-    """Return the next version: the slot's files swapped, its receipt in, all else carried forward."""
-    following = log.successor(base, f"publish {work.attempt}")
-    new = {receipt.slot: replace(receipt, first_version=following.version) for receipt in published}
-    receipts = {**base.receipts, **new}
-    ended = {slot: why for slot, why in base.ended.items() if slot not in new}
-    following = replace(
-        following,
-        table_id=base.table_id or uuid.uuid4().hex,
-        owner=published[0].owner,
-        receipts=receipts,
-        ended=ended,
-    )
+def _published(following: Manifest, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> Manifest:
+    """Return the next version with the slot's files swapped; all else is carried forward."""
     if staged.handle is None:
         return following
     written: _Written = staged.handle
     if written.scope.name == "table":
         why = f"the whole table was replaced in version {following.version}"
-        ended = {slot: why for slot in receipts if slot not in new}
+        new = {receipt.slot for receipt in receipts}
+        following = replace(following, ended={slot: why for slot in following.receipts if slot not in new})
     return replace(
         following,
-        files=_kept(base, work, written.scope) + written.files,
+        files=_kept(following, work, written.scope) + written.files,
         schema=written.schema,
-        ended=ended,
         data_version=following.version,
     )
 
@@ -372,3 +397,11 @@ def _holds_files(table: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return bool(names) or not all(map(is_attempt, staged))
+
+
+def _holds_table(table: str) -> bool:
+    """Tell whether a folder without a view holds Parquet files of somebody else."""
+    try:
+        return any(entry.name.endswith(".parquet") for entry in os.scandir(table))
+    except (FileNotFoundError, NotADirectoryError):
+        return False

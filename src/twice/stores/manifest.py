@@ -1,8 +1,8 @@
-"""Which files are the table, and what proves it?
+"""Which files are the table, which tables are the view, and what proves it?
 
 A table is a folder with data files and a log of manifests, `_twice/log/00000007.json`. A manifest
 names every file of the table with its slot, size and hash, and carries all receipts forward. The
-highest number is the table. Version *n + 1* is created by linking a whole file to a free name, so
+manifest of a view names tables instead. The highest number is the table. Version *n + 1* is created by linking a whole file to a free name, so
 of two writers that saw version *n* one succeeds. A number is never used twice: a manifest that is
 past its keeping becomes an empty tombstone.
 """
@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from twice.abilities import Work
 from twice.errors import Conflict, Fenced
+from twice.faults import reach
 from twice.runs import Receipt
-from twice.sight import NO_TABLE
+from twice.sight import NO_TABLE, Sight
 from twice.stores.durable import create_whole, sync_folders
 
 LOG = os.path.join("_twice", "log")
 FORMAT = 1
+TABLE, VIEW = "table", "view"
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,44 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class Member:
+    """One table behind a view.
+
+    Attributes:
+        name: Its folder under the view's.
+        label: The period that it holds, or empty.
+        covers: Labels of the periods that were frozen into it.
+        slot: The slot that filled it, where it was filled once and for all.
+        generation: The edition of that slot.
+        rows: How many rows it was filled with.
+        made_at: When it was made.
+        files: Its files, where the store has no other log of them.
+        schema: Its columns, likewise.
+    """
+
+    name: str
+    label: str = ""
+    covers: tuple[str, ...] = ()
+    slot: str = ""
+    generation: int = 0
+    rows: int = 0
+    made_at: str = ""
+    files: tuple[DataFile, ...] = ()
+    schema: str = ""
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Member:
+        """Read a member."""
+        files = tuple(DataFile(**file) for file in values["files"])
+        return cls(**{**values, "files": files, "covers": tuple(values["covers"])})
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """One version of the table."""
+    """One version of the table, or of the view.
+
+    A view shows its `current` member, or all `members` with their label in the column `by`.
+    """
 
     version: int = NO_TABLE
     table_id: str = ""
@@ -49,6 +89,20 @@ class Manifest:
     swept: tuple[str, ...] = ()
     data_version: int = NO_TABLE
     made_by: str = ""
+    kind: str = TABLE
+    members: tuple[Member, ...] = ()
+    current: str = ""
+    by: str = ""
+    sealed: str = ""
+
+    @property
+    def is_view(self) -> bool:
+        """Tell whether this names tables instead of files."""
+        return self.kind == VIEW
+
+    def member(self, name: str) -> Member | None:
+        """Return a member by its name."""
+        return next((member for member in self.members if member.name == name), None)
 
     def to_bytes(self) -> bytes:
         """The manifest as it stands on disk: JSON, readable by other tools."""
@@ -65,6 +119,14 @@ class Manifest:
             "ended": dict(self.ended),
             "swept": list(self.swept),
         }
+        if self.is_view:
+            values |= {
+                "kind": self.kind,
+                "members": [asdict(member) for member in self.members],
+                "current": self.current,
+                "by": self.by,
+                "sealed": self.sealed,
+            }
         return json.dumps(values, indent=1).encode()
 
     @classmethod
@@ -89,6 +151,11 @@ class Manifest:
             receipts={receipt.slot: receipt for receipt in receipts},
             ended=values["ended"],
             swept=tuple(values["swept"]),
+            kind=values.get("kind", TABLE),
+            members=tuple(Member.from_json(member) for member in values.get("members", ())),
+            current=values.get("current", ""),
+            by=values.get("by", ""),
+            sealed=values.get("sealed", ""),
         )
 
 
@@ -160,3 +227,62 @@ def bury(table: str, version: int) -> None:
 def successor(base: Manifest, made_by: str) -> Manifest:
     """Return the next version with nothing changed yet."""
     return replace(base, version=base.version + 1, made_by=made_by)
+
+
+Change = Callable[["Manifest", "Manifest"], "Manifest"]
+
+
+def publish(table: str, work: Work, receipts: Sequence[Receipt], change: Change) -> None:
+    """Make the next version, on exactly the one that it is computed from.
+
+    `change` gets the newest version, and the next with the receipts in it already. It is called again when another
+    slot moved the log meanwhile: its version is read, and all is compared, once more.
+
+    Raises:
+        Conflict: The plan saw something else, and nothing landed.
+    """
+    while True:
+        base = newest(table)
+        compare(base, work, receipts)
+        following = change(base, _with_receipts(base, work, receipts))
+        try:
+            append(table, following)
+        except Conflict:
+            reach("manifest.rebase")
+            continue
+        return
+
+
+def compare(base: Manifest, work: Work, receipts: Sequence[Receipt]) -> None:
+    """The slot rule and, where the plan was computed from the whole table, the head rule."""
+    for receipt in receipts:
+        known = base.receipts.get(receipt.slot)
+        if (known.generation if known else 0) + 1 != receipt.generation:
+            raise Conflict("the slot's fence moved")
+    if work.attempt in base.swept:
+        raise Conflict("the attempt's staging was swept")
+    if base.owner not in ("", receipts[0].owner):
+        raise Conflict("another ledger took the table")
+    if work.compares_head and base.version != work.base.version:
+        raise Conflict("the head moved")
+
+
+def _with_receipts(base: Manifest, work: Work, receipts: Sequence[Receipt]) -> Manifest:
+    """Return the next version with nothing new but its receipts."""
+    following = successor(base, f"publish {work.attempt}")
+    new = {receipt.slot: replace(receipt, first_version=following.version) for receipt in receipts}
+    return replace(
+        following,
+        table_id=base.table_id or uuid.uuid4().hex,
+        owner=receipts[0].owner,
+        receipts={**base.receipts, **new},
+        ended={slot: why for slot, why in base.ended.items() if slot not in new},
+    )
+
+
+def take_over(table: str, base: Sight, owner: str) -> None:
+    """Make a version that differs in its owner alone."""
+    current = newest(table)
+    if current.version != base.version:
+        raise Conflict("the table moved")
+    append(table, replace(successor(current, "adopt"), owner=owner))

@@ -19,8 +19,8 @@ from twice.errors import Conflict
 from twice.faults import reach
 from twice.runs import is_attempt
 from twice.sight import NO_TABLE
-from twice.stores.parquet import manifest as log
-from twice.stores.parquet.manifest import Manifest
+from twice.stores import manifest as log
+from twice.stores.manifest import Manifest
 
 _DAY_SECONDS = 86_400.0
 
@@ -70,7 +70,9 @@ def _attempts_used(table: str, current: Manifest, expired: list[int]) -> set[str
     """The attempts whose files some kept version names."""
     kept = [v for v in log.versions(table) if v not in expired and os.path.getsize(log.manifest_path(table, v))]
     manifests = [current, *(log.load(table, v) for v in kept if v != current.version)]
-    return {file.path.split(os.sep)[1] for manifest in manifests for file in manifest.files}
+    files = {file.path for manifest in manifests for file in manifest.files}
+    members = {member.name for manifest in manifests for member in manifest.members}
+    return {path.split(os.sep)[1] for path in files | members if path.startswith(f"data{os.sep}")}
 
 
 def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
