@@ -19,12 +19,16 @@ if TYPE_CHECKING:
         files,
         merger,
         plan,
+        point,
+        proxy,
         publish,
         read,
         run,
+        seal,
         slot,
         table,
         transactional_writer,
+        versions,
     )
     from twice.errors import (
         Busy,
@@ -62,12 +66,16 @@ _WHERE = {
     "merger": "api",
     "pipeline": "pipelines",
     "plan": "api",
+    "point": "api",
+    "proxy": "api",
     "publish": "api",
     "read": "api",
     "run": "api",
+    "seal": "api",
     "slot": "api",
     "table": "api",
     "transactional_writer": "api",
+    "versions": "api",
 }
 
 __all__ = [
@@ -90,12 +98,16 @@ __all__ = [
     "merger",
     "pipeline",
     "plan",
+    "point",
+    "proxy",
     "publish",
     "read",
     "run",
+    "seal",
     "slot",
     "table",
     "transactional_writer",
+    "versions",
 ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twice import matrix
+from twice.abilities import PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
 from twice.decide import Asked
 from twice.errors import Misuse
@@ -23,6 +24,7 @@ from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
 from twice.patterns.merger import Merger
+from twice.patterns.proxy import Proxy
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
@@ -78,6 +80,11 @@ def dedup_insert(
 def transactional_writer(*, lineage: str | None = None, check: str | None = None) -> TransactionalWriter:
     """Add rows and their receipt in one transaction."""
     return TransactionalWriter(lineage, check)
+
+
+def proxy(*, keep: int | None = None) -> Proxy:
+    """Write a new version that never changes, and point the one name at it."""
+    return Proxy(keep)
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -173,6 +180,31 @@ def read(
     where = Target.parse(target)
     rows: DataFrame = opened(project, spark).store(where.store).read(where.name, version)
     return rows
+
+
+def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt]:
+    """List the versions that a view can point at, oldest first."""
+    where = Target.parse(target)
+    return _pointing(opened(project, None), where).versions(where.name)
+
+
+def point(target: str, version: str, *, project: ProjectLike = None) -> None:
+    """Point a view at one of its versions, back or forward; readers see it from then on."""
+    where, home = Target.parse(target), opened(project, None)
+    _pointing(home, where).point(where.name, version, home.ledger.id)
+
+
+def seal(target: str, why: str = "sealed", *, project: ProjectLike = None) -> None:
+    """Let a view refuse every further publish; with an empty reason they are allowed again."""
+    where, home = Target.parse(target), opened(project, None)
+    _pointing(home, where).seal(where.name, why, home.ledger.id)
+
+
+def _pointing(home: Project, where: Target) -> PointsAtVersions:
+    store = home.store(where.store)
+    if not isinstance(store, PointsAtVersions) or not store.look(where.name).points:
+        raise Misuse(f"{where.text} is no view with versions.", fix="The pattern 'proxy' makes one.")
+    return store
 
 
 def current_files(target: str, *, project: ProjectLike = None) -> list[str]:

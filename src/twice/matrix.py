@@ -15,6 +15,7 @@ from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
 from twice.patterns.merger import Merger
+from twice.patterns.proxy import Proxy
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.plans import Pattern
 from twice.stores.registry import kinds, store_class
@@ -25,6 +26,7 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
     "merger": Merger(MergeRule(("id",))),
     "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
+    "proxy": Proxy(),
     "transactional_writer": TransactionalWriter(),
     "transactional_writer (lineage)": TransactionalWriter(lineage="slot"),
 }

@@ -19,6 +19,8 @@ from twice.abilities import (
     InsertsMissing,
     LookBack,
     Merges,
+    PointedAt,
+    PointsAtVersions,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -26,10 +28,11 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    UnitesTables,
     Work,
 )
 from twice.columns import fit
-from twice.errors import Conflict, Misuse
+from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt
@@ -53,9 +56,41 @@ class Version:
     data_version: int = NO_TABLE
     columns: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
+    editions: tuple[Edition, ...] = ()
+    current: str = ""
+    sealed: str = ""
 
 
-class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merges, InsertsMissing, Appends):
+@dataclass(frozen=True)
+class Edition:
+    """Rows that never change again, behind a name that may point at them."""
+
+    name: str
+    slot: str
+    generation: int
+    rows: tuple[tuple[str, Row], ...]
+    made_at: str
+
+
+@dataclass(frozen=True)
+class United:
+    """A name for several tables, with the column that tells them apart."""
+
+    by: str
+    members: tuple[str, ...] = ()
+
+
+class MemoryStore(
+    Store,
+    ReplacesTable,
+    ReplacesSlices,
+    ReplacesPartitions,
+    Merges,
+    InsertsMissing,
+    Appends,
+    PointsAtVersions,
+    UnitesTables,
+):
     """Tables as lists in this process."""
 
     kind: ClassVar[str] = "memory"
@@ -63,16 +98,20 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
 
     def __init__(self) -> None:
         self._tables: dict[str, list[Version]] = {}
+        self._united: dict[str, United] = {}
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
         """Return a store of its own with the same tables, for a world that may be killed."""
         copied = MemoryStore()
         copied._tables = {name: list(versions) for name, versions in self._tables.items()}
+        copied._united = dict(self._united)
         return copied
 
     def look(self, name: str) -> Sight:
         """Return the newest version's receipts."""
+        if name in self._united:
+            return self._look_at_all(name)
         version = self._newest(name)
         if version.number == NO_TABLE:
             return Sight()
@@ -87,6 +126,23 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
             table_id=version.table_id,
             filled=bool(version.rows) and not version.receipts,
             data_version=version.data_version,
+            points=bool(version.editions),
+            sealed=version.sealed,
+        )
+
+    def _look_at_all(self, name: str) -> Sight:
+        seen = [self.look(f"{name}/{member}") for member in self._united[name].members]
+        there = [sight for sight in seen if sight.exists]
+        if not there:
+            return Sight()
+        return Sight(
+            version=sum(sight.version + 1 for sight in there),
+            owner=there[0].owner,
+            receipts={slot: receipt for sight in there for slot, receipt in sight.receipts.items()},
+            ended={slot: why for sight in there for slot, why in sight.ended.items()},
+            outside="; ".join(sorted({sight.outside for sight in there if sight.outside})),
+            data_version=sum(sight.data_version + 1 for sight in there),
+            pinned=False,
         )
 
     def _newest(self, name: str) -> Version:
@@ -139,6 +195,55 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
         notes = (merges.changes_text(len(new), 0, 0, len(source)),)
         return Staged(len(source), handle=("merge", [*there, *new], now.number) if new else None, notes=notes)
 
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Hold rows that will never change again."""
+        kept = [dict(row) for row in rows]
+        return Staged(len(kept), handle=("version", kept, keep))
+
+    def versions(self, name: str) -> list[PointedAt]:
+        """List what the name can point at, oldest first."""
+        now = self._newest(name)
+        return [
+            PointedAt(number, one.name, one.slot, one.generation, len(one.rows), one.made_at, one.name == now.current)
+            for number, one in enumerate(now.editions, 1)
+        ]
+
+    def point(self, name: str, version: str, owner: str) -> None:
+        """Let the name point at an older version, or at a newer one again."""
+        with self._lock:
+            now = self._newest(name)
+            chosen = next((one for one in now.editions if one.name == version), None)
+            if chosen is None:
+                raise Misuse(f"{version} is not a version of {name}.", fix=f"See: twice versions {name}")
+            later = now.editions[now.editions.index(chosen) + 1 :]
+            why = f"the view was pointed back to {version}, from before the slot's rows"
+            ended = {one.slot: why for one in later if now.receipts[one.slot].generation == one.generation}
+            pointed = replace(now, number=now.number + 1, rows=chosen.rows, current=version, ended=ended)
+            self._append(name, replace(pointed, data_version=pointed.number, outside="; ".join(set(ended.values()))))
+
+    def seal(self, name: str, why: str, owner: str) -> None:
+        """Refuse every further publish, or with an empty reason allow them again."""
+        with self._lock:
+            now = self._newest(name)
+            self._append(name, replace(now, number=now.number + 1, sealed=why))
+
+    def open_member(self, view: str, member: str, by: str, limit: int) -> None:
+        """Let a view name a table, which may be filled later."""
+        with self._lock:
+            if view in self._tables:
+                raise Misuse(f"{view} is a table, and cannot become a view.", fix="Write to another target.")
+            known = self._united.get(view, United(by))
+            if member in known.members:
+                return
+            if len(known.members) >= limit:
+                raise NotPublished(
+                    f"The view {view} already unites {limit} tables, and {member} would be one more.",
+                    "Nothing was published.",
+                    f"Freeze old periods into larger tables (twice freeze), or raise tables_at_most= above {limit}.",
+                )
+            self._united[view] = replace(known, members=tuple(sorted((*known.members, member))))
+        reach("view.opened")
+
     def _fitted(self, work: Work, rows: Rows, besides: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Make the rows fit the table's columns; in memory a column has no type."""
         kept = [dict(row) for row in rows]
@@ -173,7 +278,9 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
             raise Conflict("another ledger took the table")
         if staged.handle and staged.handle[0] == "merge" and now.number != staged.handle[2]:
             raise Conflict("the table moved since it was compared with the rows")
-        if staged.handle and staged.handle[0] != "table" and now.columns != self._columns_at(work):
+        if now.sealed:
+            raise Conflict("the view was sealed")
+        if staged.handle and staged.handle[0] not in ("table", "version") and now.columns != self._columns_at(work):
             raise Conflict("the table has other columns now")
         if work.compares_head and now.number != work.base.version:
             raise Conflict("the head moved")
@@ -199,14 +306,19 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
             ended = {slot: why for slot in receipts if slot not in new}
             outside, columns = f"version {number}", _columns(rows)
         gone = (now.gone | set(ended) - set(now.ended)) - set(new)
-        return Version(
+        made = Version(
             number, rows, receipts, ended, published[0].owner, table_id, outside, data_version, columns, gone
         )
+        if staged.handle is None or staged.handle[0] != "version":
+            return made
+        edition = Edition(work.attempt, work.slot, work.generation, rows, published[0].published_at)
+        editions = (*now.editions, edition)
+        return replace(made, editions=editions[-(staged.handle[2] or 0) :], current=edition.name)
 
     def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
         new = tuple((work.slot, row) for row in staged.handle[1])
         match staged.handle:
-            case ("table", _):
+            case ("table", _) | ("version", *_):
                 return new
             case ("merge", rows, _):
                 return tuple(("", row) for row in rows)
@@ -238,6 +350,9 @@ class MemoryStore(Store, ReplacesTable, ReplacesSlices, ReplacesPartitions, Merg
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows as plain dicts."""
+        if name in self._united:
+            united = self._united[name]
+            return [{**row, united.by: member} for member in united.members for row in self.read(f"{name}/{member}")]
         chosen = self._newest(name) if version is None else self._tables[name][version]
         return [dict(row) for _, row in chosen.rows]
 
