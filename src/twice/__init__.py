@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         TwiceError,
         Unsupported,
+        Waiting,
     )
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
@@ -40,6 +41,7 @@ _WHERE = {
     "Project": "project",
     "TwiceError": "errors",
     "Unsupported": "errors",
+    "Waiting": "errors",
     "backfill": "api",
     "current_files": "api",
     "data_overwrite": "api",
@@ -65,6 +67,7 @@ __all__ = [
     "Project",
     "TwiceError",
     "Unsupported",
+    "Waiting",
     "backfill",
     "current_files",
     "data_overwrite",

@@ -51,9 +51,14 @@ def files(
     header: bool = True,
     missing: str = "fail",
     options: Mapping[str, str] | None = None,
+    ready: str | None = None,
+    done: str | None = None,
 ) -> Files:
-    """Read the files that match a pattern, with the slot's placeholders in it."""
-    return Files(pattern, schema, format, header, missing, dict(options or {}))
+    """Read the files that match a pattern, with the slot's placeholders in it.
+
+    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker.
+    """
+    return Files(pattern, schema, format, header, missing, dict(options or {}), ready, done)
 
 
 def table(target: str, *, version: int | None = None) -> Table:
@@ -153,12 +158,17 @@ class SlotOf:
         self.every = every
         self.zone = zone
 
+    @property
+    def schedule(self) -> Schedule | None:
+        """The calendar that begins with the slot, if it has a time."""
+        return Schedule(self.every, self.at, self.zone) if self.at is not None else None
+
     def on(self, target: Target) -> Slot:
         """Return the slot on a target."""
-        if self.at is None:
+        schedule = self.schedule
+        if schedule is None:
             return Slot(self.name, target, self.key or "")
-        schedule = Schedule(self.every, self.at, self.zone)
-        return Slot(self.name, target, schedule.at(self.at))
+        return Slot(self.name, target, schedule.at(schedule.start))
 
 
 def slot(
@@ -193,7 +203,7 @@ def publish(
     declared = list(inputs) if inputs is not None else None
 
     def resolve() -> dict[str, Inputs]:
-        place = home.place(where, slot.zone)
+        place = home.place(where, slot.zone, slot.schedule)
         return {
             f"input{number}": Label(source) if isinstance(source, str) else source.resolve(place)
             for number, source in enumerate(declared or [])

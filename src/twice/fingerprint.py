@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from twice.abilities import Rows
+from twice.intervals import Schedule
 from twice.runs import Slot, digest
 
 UNDECLARED = ""
@@ -25,13 +26,14 @@ UNDECLARED = ""
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source is resolved: for which slot, in which zone, under which root."""
+    """Where a source is resolved: for which slot of which calendar, in which zone, under which root."""
 
     root: str
     slot: Slot
     zone: str
     hashes: HashMemory
     look: Callable[[str], Any]
+    schedule: Schedule | None = None
 
 
 class HashMemory(Protocol):

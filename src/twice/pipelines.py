@@ -141,6 +141,11 @@ def pipeline(
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
+    if schedule is None and any(isinstance(one, Files) and one.ready for one in chosen.values()):
+        raise Misuse(
+            "ready='next' needs a calendar: without one there is no next interval.",
+            fix="Declare every= and start=, or use done= with a marker.",
+        )
 
     def declare(transform: Callable[..., Any]) -> Pipeline:
         return Pipeline(

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
-from twice.errors import Misuse, TwiceError, suggestion
+from twice.errors import Misuse, TwiceError, Waiting, suggestion
 from twice.fingerprint import Inputs, Place
+from twice.intervals import Schedule
 from twice.jobs import Job
 from twice.ledger import SqliteLedger
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
+from twice.sources.files import Files
 from twice.sources.tables import Table
 from twice.stores.registry import make_store
 
@@ -171,13 +173,21 @@ class Project:
             pattern=pipeline.pattern,
             zone=pipeline.zone,
             code=pipeline.code,
-            resolve=lambda: {
-                name: source.resolve(self.place(slot, pipeline.zone)) for name, source in pipeline.sources.items()
-            },
+            resolve=lambda: self._resolved(pipeline, slot),
             rows=rows,
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
         )
+
+    def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
+        place = self.place(slot, pipeline.zone, pipeline.schedule)
+        return {name: source.resolve(place) for name, source in pipeline.sources.items()}
+
+    def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
+        """Say what a slot still waits for, without reading any of its inputs."""
+        place = self.place(slot, pipeline.zone, pipeline.schedule)
+        found = (source.waiting(place) for source in pipeline.sources.values() if isinstance(source, Files))
+        return next(filter(None, found), None)
 
     def _callable(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with a transform that can be called, if it was read with stand-ins."""
@@ -196,10 +206,10 @@ class Project:
             )
         return whole
 
-    def place(self, slot: Slot, zone: str) -> Place:
+    def place(self, slot: Slot, zone: str, schedule: Schedule | None = None) -> Place:
         """Return where the sources of a slot are resolved."""
         hashes = _Recalls(self.ledger) if self.only_looking else self.ledger
-        return Place(str(self.root), slot, zone, hashes, self.store)
+        return Place(str(self.root), slot, zone, hashes, self.store, schedule)
 
     def close(self) -> None:
         """Stop what this project started."""
