@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twice.api import backfill, current_files, data_overwrite, files, plan, publish, read, run, slot, table
+    from twice.api import backfill, current_files, data_overwrite, files, plan, publish, read, run, slot, source, table
     from twice.errors import (
         Busy,
         Fenced,
@@ -52,6 +52,7 @@ _WHERE = {
     "read": "api",
     "run": "api",
     "slot": "api",
+    "source": "api",
     "table": "api",
 }
 
@@ -78,6 +79,7 @@ __all__ = [
     "read",
     "run",
     "slot",
+    "source",
     "table",
 ]
 

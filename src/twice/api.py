@@ -23,7 +23,9 @@ from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.runs import Run, Slot, Target, check_name
+from twice.sources.declared import Declared
 from twice.sources.files import Files
+from twice.sources.functions import Function
 from twice.sources.tables import Table
 
 if TYPE_CHECKING:
@@ -64,6 +66,15 @@ def files(
 def table(target: str, *, version: int | None = None) -> Table:
     """Read a table of any store, pinned to a version."""
     return Table(target, version)
+
+
+def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -> Function:
+    """Read the rows that a function returns: `read(spark, run)`, or with either parameter or none.
+
+    `fingerprint` says when they are other rows: a text with the slot's placeholders, or a function
+    of the run that returns plain values and does not need Spark.
+    """
+    return Function(read, Declared(fingerprint))
 
 
 def run(

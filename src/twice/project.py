@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
-from twice.errors import Misuse, TwiceError, Waiting, suggestion
-from twice.fingerprint import Inputs, Place
+from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
+from twice.fingerprint import CallsCode, Inputs, Place
 from twice.intervals import Schedule
 from twice.jobs import Job
 from twice.ledger import SqliteLedger
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
-from twice.sources.tables import Table
 from twice.stores.registry import make_store
 
 if TYPE_CHECKING:
@@ -142,8 +141,8 @@ class Project:
         named = {store.kind for store in self.settings.stores.values()}
         for pipeline in self.pipelines.values():
             named.add(self.kind(pipeline.target.store))
-            tables = [source for source in pipeline.sources.values() if isinstance(source, Table)]
-            named |= {self.kind(Target.parse(table.target).store) for table in tables}
+            for source in pipeline.sources.values():
+                named |= {self.kind(Target.parse(target).store) for target in getattr(source, "reads", ())}
         return named
 
     def store(self, name: str) -> Store:
@@ -165,8 +164,12 @@ class Project:
         matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
 
         def rows(inputs: Mapping[str, Inputs], run: Run) -> Any:
-            read = {name: chosen.read(self.engine) for name, chosen in inputs.items()}
-            return self._callable(pipeline).call(read, run)
+            whole = self._callable(pipeline)
+            able = {
+                name: chosen.with_source(whole.sources[name]) if isinstance(chosen, CallsCode) else chosen
+                for name, chosen in inputs.items()
+            }
+            return whole.call({name: chosen.read(self.engine) for name, chosen in able.items()}, run)
 
         return Job(
             slot=slot,
@@ -181,7 +184,14 @@ class Project:
 
     def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
         place = self.place(slot, pipeline.zone, pipeline.schedule)
-        return {name: source.resolve(place) for name, source in pipeline.sources.items()}
+        try:
+            return {name: source.resolve(place) for name, source in pipeline.sources.items()}
+        except SourceFailed:
+            # The function may have met a stand-in for something of PySpark.
+            whole = self._callable(pipeline)
+            if whole is pipeline:
+                raise
+            return {name: source.resolve(place) for name, source in whole.sources.items()}
 
     def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
         """Say what a slot still waits for, without reading any of its inputs."""
