@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -68,8 +70,9 @@ class Project:
         """The ledger, made at its first use."""
         path = self.settings.ledger_path
         if self.only_looking and not os.path.exists(path):
-            self._scratch = tempfile.TemporaryDirectory(prefix="twice-look-")
-            path = os.path.join(self._scratch.name, "ledger.db")
+            scratch = tempfile.mkdtemp(prefix="twice-look-")
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+            path = os.path.join(scratch, "ledger.db")
         return SqliteLedger(
             path,
             lease_seconds=self.settings["leases.seconds"],
