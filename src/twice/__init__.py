@@ -11,7 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twice.api import backfill, current_files, data_overwrite, files, plan, publish, read, run, slot, source, table
+    from twice.api import (
+        backfill,
+        current_files,
+        data_overwrite,
+        files,
+        plan,
+        publish,
+        query,
+        read,
+        run,
+        slot,
+        source,
+        sql,
+        table,
+    )
     from twice.errors import (
         Busy,
         Fenced,
@@ -49,10 +63,12 @@ _WHERE = {
     "pipeline": "pipelines",
     "plan": "api",
     "publish": "api",
+    "query": "api",
     "read": "api",
     "run": "api",
     "slot": "api",
     "source": "api",
+    "sql": "api",
     "table": "api",
 }
 
@@ -76,10 +92,12 @@ __all__ = [
     "pipeline",
     "plan",
     "publish",
+    "query",
     "read",
     "run",
     "slot",
     "source",
+    "sql",
     "table",
 ]
 

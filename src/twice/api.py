@@ -6,6 +6,7 @@ that already exists.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,10 @@ from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
 from twice.sources.functions import Function
+from twice.sources.queries import Query
 from twice.sources.tables import Table
+from twice.statements import Statement
+from twice.transforms import Sql, text_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +70,34 @@ def files(
 def table(target: str, *, version: int | None = None) -> Table:
     """Read a table of any store, pinned to a version."""
     return Table(target, version)
+
+
+def query(
+    text: str,
+    *,
+    tables: Mapping[str, str | Table] | None = None,
+    fingerprint: str | Callable[..., Any] | None = None,
+) -> Query:
+    """Read the rows of a SQL query, with the slot's `:start`, `:end`, `:execution_time` or `:key` in it.
+
+    `tables` are tables of stores, pinned, under the names that the query has for them. Whatever else
+    it reads, `fingerprint` has to vouch for: a text with the slot's placeholders, or a function of the run.
+    """
+    named = {name: table if isinstance(table, Table) else Table(table) for name, table in (tables or {}).items()}
+    return Query(Statement(text), named, None if fingerprint is None else Declared(fingerprint))
+
+
+def sql(text: str | None = None, *, file: str | None = None) -> Sql:
+    """Write a transform in SQL, as a text or in a file beside the file of pipelines.
+
+    Its sources are tables of their names; a single source is called `rows`.
+    """
+    if (text is None) == (file is None):
+        raise Misuse(
+            "The SQL of a transform is either a text or a file.", fix="Use twice.sql('...') or file='....sql'."
+        )
+    found = text if file is None else text_beside(sys._getframe(1).f_code.co_filename, file)
+    return Sql(Statement(found or ""))
 
 
 def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -> Function:

@@ -106,6 +106,9 @@ def code_digest(function: Callable[..., Any]) -> str:
 
 
 def _code_text(function: Any) -> str:
+    declared = getattr(function, "code_text", None)
+    if isinstance(declared, str):
+        return declared
     if isinstance(function, functools.partial):
         return repr((_code_text(function.func), function.args, sorted(function.keywords.items())))
     function = inspect.unwrap(function)

@@ -22,6 +22,8 @@ from twice.intervals import Schedule
 from twice.plans import Pattern
 from twice.runs import Slot, Target, check_name, digest
 from twice.sources.files import Files
+from twice.sources.queries import Query
+from twice.transforms import Sql
 
 ON_CODE_CHANGE = ("show", "rerun")
 
@@ -141,15 +143,16 @@ def pipeline(
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
-    if schedule is None and any(isinstance(one, Files) and one.ready for one in chosen.values()):
-        raise Misuse(
-            "ready='next' needs a calendar: without one there is no next interval.",
-            fix="Declare every= and start=, or use done= with a marker.",
-        )
+    _check_sources(chosen, schedule)
 
     def declare(transform: Callable[..., Any]) -> Pipeline:
+        if isinstance(transform, Sql):
+            transform.statement.check_for(calendar=schedule is not None)
+        called = name or getattr(transform, "__name__", "")
+        if not called:
+            raise Misuse("A transform that is no function gives the pipeline no name.", fix="Declare it with name=.")
         return Pipeline(
-            name=check_name("pipeline", name or transform.__name__),
+            name=check_name("pipeline", called),
             target=Target.parse(target),
             pattern=pattern,
             sources=chosen,  # type: ignore[arg-type]
@@ -161,3 +164,14 @@ def pipeline(
         )
 
     return declare
+
+
+def _check_sources(sources: Mapping[str, Source | None], schedule: Schedule | None) -> None:
+    for source in sources.values():
+        if isinstance(source, Query):
+            source.statement.check_for(calendar=schedule is not None)
+        if isinstance(source, Files) and source.ready and schedule is None:
+            raise Misuse(
+                "ready='next' needs a calendar: without one there is no next interval.",
+                fix="Declare every= and start=, or use done= with a marker.",
+            )
