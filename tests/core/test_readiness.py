@@ -257,6 +257,14 @@ def test_a_run_waits_for_its_marker_and_changes_nothing(patient):
     assert [world.run("2024-09-20").state for _ in range(2)] == ["published", "skipped"]
 
 
+def test_a_backfill_tells_a_failure_before_what_waits(patient):
+    world = patient(done="{execution_date}.done")
+    world.put("2024-09-21", ["b"], as_day="2024-09-22")
+    (world.folder / "landing/2024-09-21.done").touch()
+    with pytest.raises(twice.NotPublished, match="outside the slot's slice"):
+        twice.backfill(world.pipeline, "2024-09-20", "2024-09-22", project=world.project)
+
+
 def test_a_delivery_that_is_taken_back_during_the_run_is_not_published(patient):
     world = patient(done="{execution_date}.done")
     world.put("2024-09-20", ["a"])
