@@ -97,6 +97,12 @@ def test_the_next_interval_is_not_looked_into(resolve, put):
     assert names(resolve("in/{execution_date}/*.json", ready="next")) == ["in/2024-09-20/a.json"]
 
 
+def test_a_pattern_that_is_coarser_than_the_calendar_is_refused(resolve, put):
+    put("in/2024-09-20.json")
+    with pytest.raises(twice.Misuse, match="is the same for both"):
+        resolve("in/{start:%Y}*.json", ready="next")
+
+
 # ------------------------------------------------------------------ markers
 
 

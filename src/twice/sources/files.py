@@ -118,7 +118,7 @@ class Files:
         waiting = self._waiting_beside(marker, place)
         if waiting:
             raise waiting
-        pattern = self._pattern(place)
+        pattern = self._pattern(place, place.slot.part)
         names = [name for name in list_files(place.root, pattern) if marker is None or name != marker.path]
         if not names and self.missing == "fail":
             raise NotPublished(
@@ -139,18 +139,27 @@ class Files:
         if self.done is not None and marker is None:
             return _waiting(place, f"the marker {self._marker_path(place)!r} is not there")
         if self.ready == "next":
-            following = placeholders.render(self.pattern, _next_interval(place), place.zone, escape=glob.escape)
+            following = self._pattern_of_next(place)
             if not _matching(place.root, following):
                 return _waiting(place, f"no file of the next interval matches {following!r}")
         return None
 
-    def _pattern(self, place: Place) -> str:
-        return placeholders.render(self.pattern, place.slot.part, place.zone, escape=glob.escape)
+    def _pattern(self, place: Place, part: Interval | str) -> str:
+        return placeholders.render(self.pattern, part, place.zone, escape=glob.escape)
+
+    def _pattern_of_next(self, place: Place) -> str:
+        following = self._pattern(place, _next_interval(place))
+        if following == self._pattern(place, place.slot.part):
+            raise Misuse(
+                f"ready='next' cannot tell the files of the next interval: {self.pattern!r} is the same for both.",
+                fix="Use placeholders as fine as the calendar, such as {start:%Y-%m-%dT%H}.",
+            )
+        return following
 
     def _marker_path(self, place: Place) -> str:
         """Return the marker's path, which starts from the pattern's last folder before any wildcard."""
         name = placeholders.render(self.done or "", place.slot.part, place.zone)
-        return os.path.normpath(os.path.join(_folder(self._pattern(place)), name))
+        return os.path.normpath(os.path.join(_folder(self._pattern(place, place.slot.part)), name))
 
     def _marker(self, place: Place) -> Marker | None:
         """Return the marker as it is now, or None where it is not asked for or not there."""
