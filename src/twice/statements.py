@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ _BEGINNINGS = ("select", "with", "from", "values", "table")
 _QUOTED = r"""\b[rR]'[^']*'|\b[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`"""
 _PIECES = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comment>--[^\r\n]*|/\*.*?\*/)", re.DOTALL)
 _LAYOUT = re.compile(rf"{_QUOTED}|\s+", re.DOTALL)
+_BOUND_LATE = "spark.sql.legacy.parameterSubstitution.constantsOnly"
+_one_at_a_time = threading.Lock()
 # `a:b` looks into a value, `a::int` is a cast, `struct<a:int>` a type: none of them is a parameter.
 _PARAMETER = re.compile(r"(?<![\w:)\]]):([A-Za-z_]\w*)")
 
@@ -115,7 +119,9 @@ class Statement:
         try:
             for name, view in views.items():
                 rows[name].createOrReplaceTempView(view)
-            found: DataFrame = spark.sql(self._over(views), args=_arguments(slot.part) if slot else {})
+            arguments = _arguments(slot.part) if slot and self.parameters else {}
+            with _binding(spark) if arguments else nullcontext():
+                found: DataFrame = spark.sql(self._over(views), args=arguments)
             return found
         finally:
             # The frame has found its rows by now, and does not look for the views again.
@@ -127,6 +133,23 @@ class Statement:
         named = ", ".join(f"{_quoted(name)} AS (TABLE {view})" for name, view in views.items())
         query = "".join(piece.replace(";", " ") if kind == "rest" else piece for kind, piece in self._pieces())
         return f"{'WITH ' if named else ''}{named} SELECT * FROM (\n{query}\n)"  # noqa: S608 - the user's own text
+
+
+@contextmanager
+def _binding(spark: Any) -> Iterator[None]:
+    """Let Spark bind parameters although a parser of Delta or Iceberg stands before its own.
+
+    Spark 4.1 hands parameters to its parser, and those of others lose them on the way. By this
+    setting they are bound after parsing, as they were before 4.1. It is the session's, so one thread
+    at a time has it.
+    """
+    with _one_at_a_time:
+        before = spark.conf.get(_BOUND_LATE, None)
+        spark.conf.set(_BOUND_LATE, "true")
+        try:
+            yield
+        finally:
+            spark.conf.unset(_BOUND_LATE) if before is None else spark.conf.set(_BOUND_LATE, before)
 
 
 def _arguments(part: Interval | str) -> dict[str, Any]:

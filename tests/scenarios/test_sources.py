@@ -63,13 +63,13 @@ def test_a_query_joins_tables_of_two_stores_at_the_versions_that_were_planned(pr
         pattern, slot = twice.data_overwrite(), twice.slot(name)
         twice.publish(frame, to=to, pattern=pattern, slot=slot, inputs=[str(rows)], project=project)
 
-    publish("parquet:lake/visits", "visits", [(1, "pl"), (2, "de")], "id int, land string")
-    publish("delta:lake/lands", "lands", [("pl", "Poland")], "land string, name string")
+    publish("delta:lake/visits", "visits", [(1, "pl"), (2, "de")], "id int, land string")
+    publish("parquet:lake/lands", "lands", [("pl", "Poland")], "land string, name string")
     text = "with known as (select * from lands) select v.id, k.name, date(:start) as day from visits v join known k using (land)"
-    one = declared(source=twice.query(text, tables={"visits": "parquet:lake/visits", "lands": "delta:lake/lands"}))
+    one = declared(source=twice.query(text, tables={"visits": "delta:lake/visits", "lands": "parquet:lake/lands"}))
     job = project.job(one, one.slot(DAY))
     planned = job.resolve()
-    publish("delta:lake/lands", "lands", [("pl", "Poland"), ("de", "Germany")], "land string, name string")
+    publish("parquet:lake/lands", "lands", [("pl", "Poland"), ("de", "Germany")], "land string, name string")
     assert [row["id"] for row in planned["rows"].read(project.engine).collect()] == [1]
     assert twice.run(one, at=DAY, project=project).rows == 2
     assert twice.run(one, at=DAY, project=project).state == "skipped"
@@ -114,7 +114,7 @@ def test_a_key_is_bound_and_never_pasted(spark, key):
     [
         ("select * from nowhere", "TABLE_OR_VIEW_NOT_FOUND"),
         ("select nothing from rows", "UNRESOLVED_COLUMN"),
-        ("select from where", "PARSE_SYNTAX_ERROR"),
+        ("select 1 +", "PARSE_SYNTAX_ERROR"),
         ("with a as (select 1) insert into rows select * from a", "PARSE_SYNTAX_ERROR"),
     ],
 )
@@ -144,14 +144,19 @@ def test_names_of_sources_are_found_in_every_corner_of_a_query(spark):
 
 
 def test_threads_on_one_session_do_not_exchange_their_rows(spark):
-    transform = twice.sql("select max(id) as id from rows")
+    transform = twice.sql("select id, :start as at from rows")
+    settings = dict(spark.conf.getAll)
 
     def work(number):
-        return transform(spark.range(number, number + 1)).collect()[0]["id"]
+        run = Run(Slot("out", SLOT.target, Schedule("1 day", DAY).at(f"2024-10-{number:02}")), 1, "by hand")
+        (row,) = transform(spark.range(number, number + 1), run=run).collect()
+        return row["id"], row["at"].day
 
+    days = range(7, 27)
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, range(40))) == list(range(40))
+        assert list(pool.map(work, days)) == [(day, day) for day in days]
     assert own_views(spark) == []
+    assert dict(spark.conf.getAll) == settings
 
 
 def test_a_pipeline_of_sql_is_called_like_a_function(spark):
