@@ -6,6 +6,7 @@ that already exists.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,8 +31,13 @@ from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.runs import Run, Slot, Target, check_name
+from twice.sources.declared import Declared
 from twice.sources.files import Files
+from twice.sources.functions import Function
+from twice.sources.queries import Query
 from twice.sources.tables import Table
+from twice.statements import Statement
+from twice.transforms import Sql, text_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,14 +106,56 @@ def files(
     header: bool = True,
     missing: str = "fail",
     options: Mapping[str, str] | None = None,
+    ready: str | None = None,
+    done: str | None = None,
 ) -> Files:
-    """Read the files that match a pattern, with the slot's placeholders in it."""
-    return Files(pattern, schema, format, header, missing, dict(options or {}))
+    """Read the files that match a pattern, with the slot's placeholders in it.
+
+    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker.
+    """
+    return Files(pattern, schema, format, header, missing, dict(options or {}), ready, done)
 
 
 def table(target: str, *, version: int | None = None) -> Table:
     """Read a table of any store, pinned to a version."""
     return Table(target, version)
+
+
+def query(
+    text: str,
+    *,
+    tables: Mapping[str, str | Table] | None = None,
+    fingerprint: str | Callable[..., Any] | None = None,
+) -> Query:
+    """Read the rows of a SQL query, with the slot's `:start`, `:end`, `:execution_time` or `:key` in it.
+
+    `tables` are tables of stores, pinned, under the names that the query has for them. Whatever else
+    it reads, `fingerprint` has to vouch for: a text with the slot's placeholders, or a function of the run.
+    """
+    named = {name: table if isinstance(table, Table) else Table(table) for name, table in (tables or {}).items()}
+    return Query(Statement(text), named, None if fingerprint is None else Declared(fingerprint))
+
+
+def sql(text: str | None = None, *, file: str | None = None) -> Sql:
+    """Write a transform in SQL, as a text or in a file beside the file of pipelines.
+
+    Its sources are tables of their names; a single source is called `rows`.
+    """
+    if (text is None) == (file is None):
+        raise Misuse(
+            "The SQL of a transform is either a text or a file.", fix="Use twice.sql('...') or file='....sql'."
+        )
+    found = text if file is None else text_beside(sys._getframe(1).f_code.co_filename, file)
+    return Sql(Statement(found or ""))
+
+
+def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -> Function:
+    """Read the rows that a function returns: `read(spark, run)`, or with either parameter or none.
+
+    `fingerprint` says when they are other rows: a text with the slot's placeholders, or a function
+    of the run that returns plain values and does not need Spark.
+    """
+    return Function(read, Declared(fingerprint))
 
 
 def run(
@@ -227,12 +275,17 @@ class SlotOf:
         self.every = every
         self.zone = zone
 
+    @property
+    def schedule(self) -> Schedule | None:
+        """The calendar that begins with the slot, if it has a time."""
+        return Schedule(self.every, self.at, self.zone) if self.at is not None else None
+
     def on(self, target: Target) -> Slot:
         """Return the slot on a target."""
-        if self.at is None:
+        schedule = self.schedule
+        if schedule is None:
             return Slot(self.name, target, self.key or "")
-        schedule = Schedule(self.every, self.at, self.zone)
-        return Slot(self.name, target, schedule.at(self.at))
+        return Slot(self.name, target, schedule.at(schedule.start))
 
 
 def slot(
@@ -270,7 +323,7 @@ def publish(
     declared = list(inputs) if inputs is not None else None
 
     def resolve() -> dict[str, Inputs]:
-        place = home.place(where, slot.zone)
+        place = home.place(where, slot.zone, slot.schedule)
         return {
             f"input{number}": Label(source) if isinstance(source, str) else source.resolve(place)
             for number, source in enumerate(declared or [])

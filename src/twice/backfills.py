@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError
+from twice.errors import Misuse, TwiceError, Waiting
 from twice.execute import execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
@@ -100,6 +100,6 @@ def backfill(
 
 
 def worst(errors: list[TwiceError]) -> TwiceError:
-    """Return the error that says the worst about the data: unknown, then busy, then failed."""
+    """Return the error that says the worst about the data: unknown, then busy, then failed, then waiting."""
     order = [3, 5, 4, 2, 1]
-    return min(errors, key=lambda error: order.index(error.exit_code))
+    return min(errors, key=lambda error: (order.index(error.exit_code), isinstance(error, Waiting)))

@@ -7,6 +7,8 @@ Errors are typed by the answer, because the answer decides the next move:
         Unsupported         this store cannot carry this pattern
       NotPublished      1   the slot shows nothing new; running again is safe
         InputsMoved         the inputs changed while they were being read
+        SourceFailed        a function that was declared as a source did not do its part
+        Waiting             the inputs are not ready yet; nothing is wrong
       OutcomeUnknown    3   the publish may or may not have landed; ask the store first
       Fenced            4   the store has moved on; this plan is stale
         ProofGone           the slot was published, and its rows are no longer vouched for
@@ -53,6 +55,14 @@ class NotPublished(TwiceError):
 
 class InputsMoved(NotPublished):
     """An input changed between the first look at it and the publish."""
+
+
+class SourceFailed(NotPublished):
+    """A function that was declared as a source, or as its fingerprint, raised or gave something unusable."""
+
+
+class Waiting(NotPublished):
+    """The inputs of a slot are not ready yet. Nothing is wrong, and a later run takes them."""
 
 
 class OutcomeUnknown(TwiceError):

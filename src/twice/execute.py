@@ -35,6 +35,7 @@ from twice.errors import (
     OutcomeUnknown,
     ProofGone,
     TwiceError,
+    Waiting,
 )
 from twice.explain import explain
 from twice.faults import reach
@@ -135,6 +136,7 @@ def execute(
 
     Raises:
         NotPublished: The slot shows nothing new; running again is safe.
+        Waiting: Its inputs are not ready yet.
         OutcomeUnknown: The publish may have landed, and the store could not say so yet.
         Fenced: The store is not as it was, or not ours.
         Busy: Another attempt works on the slot.
@@ -142,6 +144,8 @@ def execute(
     asked = asked or Asked()
     try:
         considered = consider(job, store, ledger, asked)
+    except Waiting:
+        raise  # like a skip it leaves no trace: a scheduler may ask every minute
     except (NotPublished, Fenced) as error:
         _record_refusal(job, ledger, error)
         raise

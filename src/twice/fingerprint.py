@@ -15,23 +15,30 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from twice.abilities import Rows
-from twice.runs import Slot, digest
+from twice.intervals import Schedule
+from twice.runs import Reading, Slot, digest
 
 UNDECLARED = ""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source is resolved: for which slot, in which zone, under which root."""
+    """Where a source is resolved: for which slot of which calendar, in which zone, under which root."""
 
     root: str
     slot: Slot
     zone: str
     hashes: HashMemory
     look: Callable[[str], Any]
+    schedule: Schedule | None = None
+
+    @property
+    def run(self) -> Reading:
+        """What a function of the user's may know of the run that it is called for."""
+        return Reading(self.slot, self.zone)
 
 
 class HashMemory(Protocol):
@@ -62,8 +69,19 @@ class Inputs(Protocol):
         """Return the rows."""
 
 
+@runtime_checkable
+class CallsCode(Protocol):
+    """Inputs whose rows come from a function in a file of pipelines.
+
+    They may have been resolved while that file was read with stand-ins for PySpark.
+    """
+
+    def with_source(self, source: Any) -> Inputs:
+        """Return the same inputs, to be read by the same source of the file that was read in full."""
+
+
 class Source(Protocol):
-    """Where a pipeline's rows come from."""
+    """Where a pipeline's rows come from. One that reads targets of stores names them in `reads`."""
 
     def resolve(self, place: Place) -> Inputs:
         """Choose the inputs of a slot."""
@@ -88,6 +106,9 @@ def code_digest(function: Callable[..., Any]) -> str:
 
 
 def _code_text(function: Any) -> str:
+    declared = getattr(function, "code_text", None)
+    if isinstance(declared, str):
+        return declared
     if isinstance(function, functools.partial):
         return repr((_code_text(function.func), function.args, sorted(function.keywords.items())))
     function = inspect.unwrap(function)

@@ -273,6 +273,10 @@ class Schedule:
             late.replace(microsecond=0) if late.microsecond == 0 else late.replace(microsecond=0) + timedelta(seconds=0)
         )
 
+    def after(self, interval: Interval) -> Interval:
+        """Return the interval that follows, also where it lies past the end of the calendar."""
+        return self._around_or_refuse(interval.end)
+
     def from_to(self, start: datetime, end: datetime) -> Iterator[Interval]:
         """Yield the intervals that start in `[start, end)`, oldest first."""
         end = min(end, self.last) if self.last else end

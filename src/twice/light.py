@@ -9,6 +9,7 @@ and before a transform is called, its file is read in full too.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -124,6 +125,8 @@ def holds_stand_in(value: Any, depth: int = 4) -> bool:
     """Tell whether a stand-in found its way into a declaration."""
     if isinstance(value, StandIn | _Module):
         return True
+    if depth and isinstance(value, functools.partial):
+        return any(holds_stand_in(part, depth - 1) for part in (*value.args, *value.keywords.values()))
     if depth == 0 or callable(value):
         return False
     if isinstance(value, dict):

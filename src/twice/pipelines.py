@@ -23,6 +23,8 @@ from twice.intervals import Schedule
 from twice.plans import Pattern
 from twice.runs import Slot, Target, check_name, digest
 from twice.sources.files import Files
+from twice.sources.queries import Query
+from twice.transforms import Sql
 
 ON_CODE_CHANGE = ("show", "rerun")
 
@@ -147,10 +149,16 @@ def pipeline(
     columns = ColumnPolicy(on_new_column, on_missing_column, on_type_change)
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
+    _check_sources(chosen, schedule)
 
     def declare(transform: Callable[..., Any]) -> Pipeline:
+        if isinstance(transform, Sql):
+            transform.statement.check_for(calendar=schedule is not None)
+        called = name or getattr(transform, "__name__", "")
+        if not called:
+            raise Misuse("A transform that is no function gives the pipeline no name.", fix="Declare it with name=.")
         return Pipeline(
-            name=check_name("pipeline", name or transform.__name__),
+            name=check_name("pipeline", called),
             target=Target.parse(target),
             pattern=pattern,
             sources=chosen,  # type: ignore[arg-type]
@@ -163,3 +171,14 @@ def pipeline(
         )
 
     return declare
+
+
+def _check_sources(sources: Mapping[str, Source | None], schedule: Schedule | None) -> None:
+    for source in sources.values():
+        if isinstance(source, Query):
+            source.statement.check_for(calendar=schedule is not None)
+        if isinstance(source, Files) and source.ready and schedule is None:
+            raise Misuse(
+                "ready='next' needs a calendar: without one there is no next interval.",
+                fix="Declare every= and start=, or use done= with a marker.",
+            )

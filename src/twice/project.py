@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
-from twice.errors import Misuse, TwiceError, suggestion
-from twice.fingerprint import Inputs, Place
+from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
+from twice.fingerprint import CallsCode, Inputs, Place
+from twice.intervals import Schedule
 from twice.jobs import Job
 from twice.ledger import SqliteLedger
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
-from twice.sources.tables import Table
+from twice.sources.files import Files
 from twice.stores.registry import make_store
 
 if TYPE_CHECKING:
@@ -67,8 +70,9 @@ class Project:
         """The ledger, made at its first use."""
         path = self.settings.ledger_path
         if self.only_looking and not os.path.exists(path):
-            self._scratch = tempfile.TemporaryDirectory(prefix="twice-look-")
-            path = os.path.join(self._scratch.name, "ledger.db")
+            scratch = tempfile.mkdtemp(prefix="twice-look-")
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+            path = os.path.join(scratch, "ledger.db")
         return SqliteLedger(
             path,
             lease_seconds=self.settings["leases.seconds"],
@@ -140,8 +144,8 @@ class Project:
         named = {store.kind for store in self.settings.stores.values()}
         for pipeline in self.pipelines.values():
             named.add(self.kind(pipeline.target.store))
-            tables = [source for source in pipeline.sources.values() if isinstance(source, Table)]
-            named |= {self.kind(Target.parse(table.target).store) for table in tables}
+            for source in pipeline.sources.values():
+                named |= {self.kind(Target.parse(target).store) for target in getattr(source, "reads", ())}
         return named
 
     def store(self, name: str) -> Store:
@@ -163,23 +167,42 @@ class Project:
         matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
 
         def rows(inputs: Mapping[str, Inputs], run: Run) -> Any:
-            read = {name: chosen.read(self.engine) for name, chosen in inputs.items()}
-            return self._callable(pipeline).call(read, run)
+            whole = self._callable(pipeline)
+            able = {
+                name: chosen.with_source(whole.sources[name]) if isinstance(chosen, CallsCode) else chosen
+                for name, chosen in inputs.items()
+            }
+            return whole.call({name: chosen.read(self.engine) for name, chosen in able.items()}, run)
 
         return Job(
             slot=slot,
             pattern=pipeline.pattern,
             zone=pipeline.zone,
             code=pipeline.code,
-            resolve=lambda: {
-                name: source.resolve(self.place(slot, pipeline.zone)) for name, source in pipeline.sources.items()
-            },
+            resolve=lambda: self._resolved(pipeline, slot),
             rows=rows,
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
             sibling=lambda other: self.job(pipeline, other),
         )
+
+    def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
+        place = self.place(slot, pipeline.zone, pipeline.schedule)
+        try:
+            return {name: source.resolve(place) for name, source in pipeline.sources.items()}
+        except SourceFailed:
+            # The function may have met a stand-in for something of PySpark.
+            whole = self._callable(pipeline)
+            if whole is pipeline:
+                raise
+            return {name: source.resolve(place) for name, source in whole.sources.items()}
+
+    def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
+        """Say what a slot still waits for, without reading any of its inputs."""
+        place = self.place(slot, pipeline.zone, pipeline.schedule)
+        found = (source.waiting(place) for source in pipeline.sources.values() if isinstance(source, Files))
+        return next(filter(None, found), None)
 
     def _callable(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with a transform that can be called, if it was read with stand-ins."""
@@ -198,10 +221,10 @@ class Project:
             )
         return whole
 
-    def place(self, slot: Slot, zone: str) -> Place:
+    def place(self, slot: Slot, zone: str, schedule: Schedule | None = None) -> Place:
         """Return where the sources of a slot are resolved."""
         hashes = _Recalls(self.ledger) if self.only_looking else self.ledger
-        return Place(str(self.root), slot, zone, hashes, self.store)
+        return Place(str(self.root), slot, zone, hashes, self.store, schedule)
 
     def close(self) -> None:
         """Stop what this project started."""

@@ -170,14 +170,11 @@ class Receipt:
         return self if self.first_version is not None else replace(self, first_version=version)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a transform may know about the run it works for."""
+class _OfSlot:
+    """What follows from a slot alone."""
 
+    __slots__ = ()
     slot: Slot
-    generation: int
-    attempt: str
-    zone: str = "UTC"
 
     @property
     def interval(self) -> Interval:
@@ -195,6 +192,24 @@ class Run:
     def key(self) -> str:
         """The batch key, for a slot that has one."""
         return self.slot.part if isinstance(self.slot.part, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run(_OfSlot):
+    """What a transform may know about the run it works for."""
+
+    slot: Slot
+    generation: int
+    attempt: str
+    zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(_OfSlot):
+    """What a source may know about the run that reads it: nothing that differs from one attempt to the next."""
+
+    slot: Slot
+    zone: str = "UTC"
 
 
 def new_attempt(ledger_id: str, counter: int) -> str:

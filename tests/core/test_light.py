@@ -1,11 +1,13 @@
 """Are pipelines read without loading Spark, and in full where that does not do?"""
 
+import functools
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+import twice
 from twice.light import StandIn, holds_stand_in
 
 HEAD = """
@@ -71,3 +73,10 @@ def test_a_declaration_that_needs_spark_is_read_in_full(tmp_path, schema, parame
 def test_stand_ins_are_found_at_any_depth():
     assert holds_stand_in({"a": [("b", StandIn("x"))]})
     assert not holds_stand_in({"a": [("b", "x")]})
+
+
+def test_a_function_that_was_given_a_stand_in_holds_it():
+    read = functools.partial(print, end=StandIn("x"))
+    assert holds_stand_in({"rows": twice.source(read, fingerprint="x")})
+    assert holds_stand_in({"rows": twice.query("select 1", fingerprint=read)})
+    assert not holds_stand_in(functools.partial(print, end=""))

@@ -83,6 +83,9 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     for row in found:
         for slot, why in row["unproven"].items():
             print(f"{row['pipeline']} {slot}: {why}. Use --force or --accept.")
+        if row["waiting"]:
+            first, *others = row["waiting"].values()
+            print(f"{first} {len(others)} more slots wait." if others else first)
         if row["missing"]:
             more = f" and {len(row['missing']) - 5} more" if row["missing"][5:] else ""
             print(
@@ -100,13 +103,16 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.schedule:
         closed = pipeline.schedule.closed(datetime.now(UTC))
         due = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
+    missing = [slot for slot in due if slot.text not in mine]
+    waiting = {slot.label: found.what for slot in missing if (found := project.waiting(pipeline, slot))}
     newest = max((Slot.parse(slot).label for slot in mine), default=None)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
         "pipeline": pipeline.name,
         "target": pipeline.target.text,
         "published": len(mine),
-        "missing": [slot.label for slot in due if slot.text not in mine],
+        "missing": [slot.label for slot in missing if slot.label not in waiting],
+        "waiting": waiting,
         "unproven": {
             Slot.parse(slot).label: why
             for slot, why in sight.ended.items()

@@ -11,7 +11,7 @@ import click
 from twice.backfills import SlotEnd, fill, slots_between, worst
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError
+from twice.errors import Misuse, TwiceError, Waiting
 from twice.execute import consider, execute
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
@@ -157,7 +157,7 @@ def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output
         _warn(pipeline)
         _approve_all(project, pipeline, due[pipeline.name], asked, yes)
     ends = [end for pipeline in chosen for end in _fill(project, pipeline, due[pipeline.name], asked, output)]
-    return _summary(ends, output)
+    return _summary(ends, output, waiting_is_fine=True)
 
 
 def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
@@ -204,13 +204,16 @@ def _fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked,
     ends = []
     for number, ended in enumerate(fill(project, pipeline, slots, asked), 1):
         ends.append(ended)
-        line = (
-            outcome_line(ended.outcome)
-            if ended.outcome
-            else f"{ended.slot.pipeline} {ended.slot.label}  failed: {ended.error}"
-        )
+        line = outcome_line(ended.outcome) if ended.outcome else _error_line(ended)
         print(f"[{number}/{len(slots)}] {line}", file=sys.stderr if output == "json" else sys.stdout, flush=True)
     return ends
+
+
+def _error_line(ended: SlotEnd) -> str:
+    slot = f"{ended.slot.pipeline} {ended.slot.label}"
+    return (
+        f"{slot}  waiting: {ended.error.what}" if isinstance(ended.error, Waiting) else f"{slot}  failed: {ended.error}"
+    )
 
 
 def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, yes: bool) -> None:
@@ -234,17 +237,23 @@ def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked:
     confirm(f"{len(replaced)} of {count(len(slots), 'slot')} would be replaced: {what} ({example}). Go on?", yes=yes)
 
 
-def _summary(ends: list[SlotEnd], output: str) -> int:
-    errors = [ended.error for ended in ends if ended.error]
+def _summary(ends: list[SlotEnd], output: str, *, waiting_is_fine: bool = False) -> int:
+    waiting = [ended for ended in ends if isinstance(ended.error, Waiting)]
+    failed = [ended for ended in ends if ended.error and ended not in waiting]
     published = [ended for ended in ends if ended.outcome and ended.outcome.state == "published"]
-    skipped = len(ends) - len(published) - len(errors)
+    skipped = len(ends) - len(published) - len(waiting) - len(failed)
     if output == "json":
         print_json(
             {
                 "outcomes": [ended.outcome.to_json() for ended in ends if ended.outcome],
-                "errors": [{"slot": ended.slot.text, "error": str(ended.error)} for ended in ends if ended.error],
+                "waiting": [{"slot": ended.slot.text, "reason": str(ended.error)} for ended in waiting],
+                "errors": [{"slot": ended.slot.text, "error": str(ended.error)} for ended in failed],
             }
         )
     else:
-        print(f"{len(published)} published, {skipped} skipped, {len(errors)} failed")
+        waits = f", {len(waiting)} waiting" if waiting else ""
+        print(f"{len(published)} published, {skipped} skipped{waits}, {len(failed)} failed")
+    # Whoever asks for what is due asks again; whoever asks for a stretch wants it filled.
+    counted = failed if waiting_is_fine else failed + waiting
+    errors = [ended.error for ended in counted if ended.error]
     return worst(errors).exit_code if errors else 0

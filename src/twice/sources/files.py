@@ -25,8 +25,9 @@ from typing import Any
 
 from twice import placeholders
 from twice.abilities import Rows
-from twice.errors import Misuse, NotPublished, suggestion
+from twice.errors import Misuse, NotPublished, Waiting, suggestion
 from twice.fingerprint import HashMemory, Place
+from twice.intervals import Interval
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PARQUET_MAGIC = b"PAR1"
@@ -34,6 +35,7 @@ _PARQUET_LEAST_BYTES = 12
 _RACY_SECONDS = 2.0
 _SILENT = ("ignoreCorruptFiles", "ignoreMissingFiles")
 _AFTER_OBJECT = re.compile(rb"\}[ \t]*[^\s,\]\}]")
+_ESCAPED = re.compile(r"\[([*?[])\]")
 _LINE_END = re.compile(rb"[\r\n]")
 _LONGEST_LINE_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
@@ -50,6 +52,8 @@ class Files:
         header: Whether CSV files begin with a header, which must then name the schema's columns.
         missing: What no matching file means: `fail`, or `empty` for no rows.
         options: More options for Spark's reader.
+        ready: `next` waits until the pattern matches a file of the next interval.
+        done: Path of a marker that must be there, relative to the pattern's folder, with placeholders.
     """
 
     pattern: str
@@ -58,9 +62,13 @@ class Files:
     header: bool = True
     missing: str = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
+    # When files may be read says nothing about their rows: it is left out of what counts as code.
+    ready: str | None = field(default=None, repr=False)
+    done: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         placeholders.check(self.pattern)
+        self._check_readiness()
         if self.format is not None and self.format not in FORMATS.values():
             raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
         if self.missing not in ("fail", "empty"):
@@ -77,6 +85,19 @@ class Files:
                 fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
             )
 
+    def _check_readiness(self) -> None:
+        if self.ready not in (None, "next"):
+            raise Misuse(f"ready={self.ready!r} is unknown.", fix="Use ready='next', or done='_SUCCESS' for a marker.")
+        if self.ready and not placeholders.names_slot(self.pattern):
+            raise Misuse(
+                f"ready='next' cannot tell the files of the next interval: {self.pattern!r} names no slot.",
+                fix="Put {execution_date} or another placeholder into the pattern.",
+            )
+        if self.done is not None:
+            placeholders.check(self.done)
+            if not self.done or self.done.endswith(os.sep):
+                raise Misuse(f"done={self.done!r} names no file.", fix="Write, for example, done='_SUCCESS'.")
+
     def option(self, name: str, default: str = "") -> str:
         """Return one of Spark's options, whose names ignore case."""
         return {key.lower(): str(value) for key, value in self.options.items()}.get(name.lower(), default)
@@ -87,9 +108,18 @@ class Files:
         return self.option("encoding") or self.option("charset", "UTF-8")
 
     def resolve(self, place: Place) -> FileSet:
-        """List, check and hash the files of a slot."""
-        pattern = placeholders.render(self.pattern, place.slot.part, place.zone, escape=glob.escape)
-        names = list_files(place.root, pattern)
+        """List, check and hash the files of a slot.
+
+        Raises:
+            Waiting: A rule of readiness is not fulfilled yet.
+        """
+        # Readiness comes before the listing: what a marker vouches for is then listed whole.
+        marker = self._marker(place)
+        waiting = self._waiting_beside(marker, place)
+        if waiting:
+            raise waiting
+        pattern = self._pattern(place, place.slot.part)
+        names = [name for name in list_files(place.root, pattern) if marker is None or name != marker.path]
         if not names and self.missing == "fail":
             raise NotPublished(
                 f"No file matches {pattern!r} for {place.slot.pipeline} at {place.slot.label}.",
@@ -97,9 +127,50 @@ class Files:
                 "Check the path, or say missing='empty' if no file means no rows.",
             )
         marks = tuple(mark_files(place.root, names, place.hashes))
-        chosen = FileSet(self, place.root, marks, self._format(names))
+        chosen = FileSet(self, place.root, marks, self._format(names), marker)
         chosen.check()
         return chosen
+
+    def waiting(self, place: Place) -> Waiting | None:
+        """Say what the slot still waits for, without looking into any file."""
+        return self._waiting_beside(self._marker(place), place)
+
+    def _waiting_beside(self, marker: Marker | None, place: Place) -> Waiting | None:
+        if self.done is not None and marker is None:
+            return _waiting(place, f"the marker {self._marker_path(place)!r} is not there")
+        if self.ready == "next":
+            following = self._pattern_of_next(place)
+            if not _matching(place.root, following):
+                return _waiting(place, f"no file of the next interval matches {following!r}")
+        return None
+
+    def _pattern(self, place: Place, part: Interval | str) -> str:
+        return placeholders.render(self.pattern, part, place.zone, escape=glob.escape)
+
+    def _pattern_of_next(self, place: Place) -> str:
+        following = self._pattern(place, _next_interval(place))
+        if following == self._pattern(place, place.slot.part):
+            raise Misuse(
+                f"ready='next' cannot tell the files of the next interval: {self.pattern!r} is the same for both.",
+                fix="Use placeholders as fine as the calendar, such as {start:%Y-%m-%dT%H}.",
+            )
+        return following
+
+    def _marker_path(self, place: Place) -> str:
+        """Return the marker's path, which starts from the pattern's last folder before any wildcard."""
+        name = placeholders.render(self.done or "", place.slot.part, place.zone)
+        return os.path.normpath(os.path.join(_folder(self._pattern(place, place.slot.part)), name))
+
+    def _marker(self, place: Place) -> Marker | None:
+        """Return the marker as it is now, or None where it is not asked for or not there."""
+        if self.done is None:
+            return None
+        path = self._marker_path(place)
+        try:
+            status = os.stat(os.path.join(place.root, path))
+        except OSError:
+            return None
+        return Marker(path, token(status)) if stat.S_ISREG(status.st_mode) else None
 
     def _format(self, names: list[str]) -> str:
         found = {self.format or format_of(name) for name in names} or {self.format or format_of(self.pattern)}
@@ -112,6 +183,38 @@ class Files:
                 fix='Write schema="id bigint, day date, ...".',
             )
         return form
+
+
+def _next_interval(place: Place) -> Interval:
+    if place.schedule is None or place.slot.interval is None:
+        raise Misuse(
+            f"ready='next' needs a calendar, and the slot of {place.slot.pipeline} has none.",
+            fix="Declare every= and start=, or use done= with a marker.",
+        )
+    return place.schedule.after(place.slot.interval)
+
+
+def _waiting(place: Place, why: str) -> Waiting:
+    return Waiting(
+        f"{place.slot.pipeline} waits for its input of {place.slot.label}: {why}.",
+        "Nothing was read and nothing was published.",
+        "Run again later; that is always safe.",
+    )
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A file that says that the others are whole."""
+
+    path: str
+    token: tuple[int, int, int, int]
+
+    def moved(self, root: str) -> bool:
+        """Tell whether it went away or was written anew: the files may be about to change."""
+        try:
+            return token(os.stat(os.path.join(root, self.path))) != self.token
+        except OSError:
+            return True
 
 
 @dataclass(frozen=True)
@@ -134,6 +237,7 @@ class FileSet:
     root: str
     marks: tuple[FileMark, ...]
     format: str
+    marker: Marker | None = None
 
     @property
     def facts(self) -> Any:
@@ -148,7 +252,8 @@ class FileSet:
 
     def moved(self) -> list[str]:
         """Name the files whose token or, where a token is too young to be trusted, content changed."""
-        return [mark.path for mark in self.marks if not self._still(mark)]
+        marker = [self.marker.path] if self.marker and self.marker.moved(self.root) else []
+        return marker + [mark.path for mark in self.marks if not self._still(mark)]
 
     def _still(self, mark: FileMark) -> bool:
         try:
@@ -218,22 +323,31 @@ def list_files(root: str, pattern: str) -> list[str]:
     A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
     are left out by wildcards, as by Spark, and refused where they are asked for.
     """
+    return [_regular(root, name) for name in _matching(root, pattern)]
+
+
+def _matching(root: str, pattern: str) -> list[str]:
     literal = pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")
     if os.path.lexists(os.path.join(root, literal)):
-        found = [literal]
-    elif os.path.lexists(os.path.join(root, pattern)):
-        found = [pattern]
-    else:
-        found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
-        fixed = _fixed_parts(pattern)
-        found = [name for name in found if not any(p.startswith(("_", ".")) for p in name.split(os.sep)[fixed:])]
-    return [_regular(root, name) for name in found]
+        return [literal]
+    if os.path.lexists(os.path.join(root, pattern)):
+        return [pattern]
+    found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
+    fixed = _fixed_parts(pattern)
+    return [name for name in found if not any(p.startswith(("_", ".")) for p in name.split(os.sep)[fixed:])]
 
 
 def _fixed_parts(pattern: str) -> int:
     """Count the leading parts of a pattern that name one folder: these may be called what they like."""
     parts = pattern.split(os.sep)
     return next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+
+
+def _folder(pattern: str) -> str:
+    """Return the folder that a pattern names before its first wildcard; an escaped one is none."""
+    folders = pattern.split(os.sep)[:-1]
+    wild = (number for number, part in enumerate(folders) if glob.has_magic(_ESCAPED.sub("", part)))
+    return _ESCAPED.sub(r"\1", os.sep.join(folders[: next(wild, len(folders))]))
 
 
 def _regular(root: str, name: str) -> str:

@@ -25,6 +25,11 @@ class Table:
     def __post_init__(self) -> None:
         Target.parse(self.target)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The targets that are read."""
+        return (self.target,)
+
     def resolve(self, place: Place) -> TableVersion:
         """Pin the table's version."""
         target = Target.parse(self.target)

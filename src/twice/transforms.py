@@ -1,0 +1,57 @@
+"""How is a transform written in SQL?
+
+A query stands where a function would: its sources are tables of their names. Without comments and
+layout it is what counts as the pipeline's code.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twice.errors import Misuse
+from twice.statements import Statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from twice.runs import Run
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A transform that is a query over its sources."""
+
+    statement: Statement
+
+    @property
+    def code_text(self) -> str:
+        """What counts as code."""
+        return self.statement.normal
+
+    def __call__(self, rows: Any = None, /, *, run: Run | None = None, **named: Any) -> DataFrame:
+        """Run the query over the only source, `rows`, or over sources of other names."""
+        offered = named if rows is None else {"rows": rows, **named}
+        if not offered:
+            raise Misuse("The SQL has no rows to read.", fix="Call it with frames, as the pipeline would.")
+        session = getattr(next(iter(offered.values())), "sparkSession", None)
+        return self.statement.frame(session, offered, run.slot if run else None)
+
+
+def text_beside(caller: str, file: str) -> str:
+    """Return the text of a file that stands beside the caller's.
+
+    Raises:
+        Misuse: It cannot be read.
+    """
+    path = os.path.join(os.path.dirname(os.path.abspath(caller)), file)
+    try:
+        with open(path, encoding="utf-8-sig") as opened:
+            return opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(
+            f"The SQL file {file!r} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            f"It was looked for beside {os.path.basename(caller)}.",
+            "Give its path from the folder of the file of pipelines.",
+        ) from error
