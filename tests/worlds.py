@@ -16,8 +16,8 @@ from twice.pipelines import Pipeline, pipeline
 from twice.project import Project
 from twice.prover import Snapshot
 from twice.sources.files import Files, FileSet
-from twice.stores.memory import MemoryStore
 from twice.stores import manifest
+from twice.stores.memory import MemoryStore
 
 STORES = ("memory", "parquet", "delta")
 SCHEMA = "id string, day date"
@@ -109,8 +109,7 @@ class World:
             "ledger.url": f"sqlite:///.twice/{self.ledger_name}",
         }
         self.project = Project(settings.load(self.folder, overrides), self.spark)
-        if self.kind == "memory":
-            self.project._stores["memory"] = self.memory
+        self.project._stores["memory"] = self.memory
 
     @property
     def pipeline(self) -> Pipeline:
@@ -153,6 +152,9 @@ class World:
         return sorted((row["id"], row["day"].isoformat()) for row in self.records())
 
     def records(self) -> list[dict[str, Any]]:
+        if self.kind == "files":
+            found = (path for path in sorted(self.table().glob("*")) if path.is_file())
+            return [{"id": line, "day": path.name} for path in found for line in path.read_text().splitlines()]
         try:
             found = self.store.read(self.target)
         except twice.NotPublished:
@@ -235,6 +237,17 @@ class World:
             self.memory.meddle(self.target, [], restored_to=version)
         else:
             self.spark.sql(f"RESTORE TABLE delta.`{self.table()}` TO VERSION AS OF {version}")
+
+    def drop_member(self, name: str):
+        """Drop one table behind a view."""
+        if self.kind == "memory":
+            self.memory._tables.pop(f"{self.target}/{name}")
+        else:
+            shutil.rmtree(self.table() / name)
+
+    def member_files(self, name: str) -> list[str]:
+        """Return the names of the data files of one table behind a view."""
+        return sorted(str(path) for path in (self.table() / name).rglob("*.parquet"))
 
     def drop(self):
         if self.kind == "memory":

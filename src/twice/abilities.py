@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import Sight
@@ -230,6 +231,37 @@ class UnitesTables(Protocol):
         """Let a view name a table, which may be filled later; done before, this does nothing."""
 
 
+FORMATS = ("csv", "jsonl", "parquet")
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a file is delivered.
+
+    Attributes:
+        format: `csv`, `jsonl` or `parquet`.
+        header: Whether a CSV file begins with the names of its columns.
+        marker: Ending of an empty file that appears beside it once it is whole, or nothing.
+    """
+
+    format: str
+    header: bool = True
+    marker: str = ""
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise Misuse(f"The format {self.format!r} is unknown.", fix=f"Use one of: {', '.join(FORMATS)}.")
+
+
+@runtime_checkable
+class DeliversFiles(Protocol):
+    """Can give a file its final name, whole or not at all, and knows what it delivered."""
+
+    @abstractmethod
+    def stage_file(self, work: Work, rows: Rows, name: str, delivery: Delivery) -> Staged:
+        """Write one file where no reader looks."""
+
+
 ABILITIES: tuple[type, ...] = (
     ReplacesTable,
     ReplacesSlices,
@@ -239,4 +271,5 @@ ABILITIES: tuple[type, ...] = (
     Appends,
     PointsAtVersions,
     UnitesTables,
+    DeliversFiles,
 )

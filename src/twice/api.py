@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twice import matrix
-from twice.abilities import PointedAt, PointsAtVersions
+from twice.abilities import Delivery, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
 from twice.decide import Asked
 from twice.errors import Misuse
@@ -24,6 +24,8 @@ from twice.jobs import Job, Outcome
 from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
+from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
+from twice.patterns.keyed import KeyedFile, KeyedPartition, KeyedRows, KeyedTable, format_by_ending
 from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
 from twice.patterns.transactional_writer import TransactionalWriter
@@ -91,6 +93,38 @@ def transactional_writer(*, lineage: str | None = None, check: str | None = None
 def proxy(*, keep: int | None = None) -> Proxy:
     """Write a new version that never changes, and point the one name at it."""
     return Proxy(keep)
+
+
+def fast_metadata_cleaner(
+    *, period: str = "week", full: bool = False, by: str = "period", tables_at_most: int = 1000
+) -> FastMetadataCleaner:
+    """Keep one table per period behind a view, and clean a period by replacing its table."""
+    return FastMetadataCleaner(period, full, by, tables_at_most)
+
+
+def keyed(
+    *,
+    keys: Sequence[str] = (),
+    partition: str | None = None,
+    table: str | None = None,
+    file: str | None = None,
+    header: bool = True,
+    marker: str = "",
+    by: str = "table_name",
+) -> Pattern:
+    """Write under a name that never changes: rows by their keys, or one container a slot.
+
+    `partition` names the column that holds the slot; `table` and `file` are names with placeholders.
+    """
+    if sum(map(bool, (keys, partition, table, file))) != 1:
+        raise Misuse("keyed takes one of keys=, partition=, table= and file=.")
+    if keys:
+        return KeyedRows(MergeRule(_columns(keys)))
+    if partition:
+        return KeyedPartition(partition)
+    if table:
+        return KeyedTable(table, by)
+    return KeyedFile(str(file), Delivery(format_by_ending(str(file)), header, marker))
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:

@@ -180,6 +180,7 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
     receipt = plan.base.receipts[job.slot.text]
     known = ledger.known(job.slot.text)
     notes = plan.notes
+    _settle_now(store, job)
     if known != receipt:
         notes += _confirmed(store, job.table, ledger, "", receipt, plan.base.version)
     return Outcome(
@@ -193,6 +194,18 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
         attempt=receipt.attempt,
         notes=notes,
     )
+
+
+def _settle_now(store: Store, job: Job) -> None:
+    """Complete what an attempt may have left undone after its publish; a skip says that all is well."""
+    try:
+        store.settle(job.table)
+    except OSError as error:
+        raise NotPublished(
+            f"{job.slot.label} is published, and what follows its publish could not be completed: {explain(error)}",
+            "Readers may not see it yet.",
+            "Correct the cause and run again.",
+        ) from error
 
 
 def _confirmed(
@@ -417,7 +430,7 @@ class _Attempt:
             fingerprint=part.fingerprint,
             code=self.job.code,
             owner=self.ledger.id,
-            rows=staged.rows if part.job is self.job else 0,
+            rows=staged.rows if part.job is self.job else (before.rows if before else 0),
             partitions=staged.partitions,
             once=tuple(sorted(once)),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twice.abilities import Store
+from twice.abilities import Delivery, Store
 from twice.errors import Unsupported
 from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
+from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
+from twice.patterns.keyed import KeyedFile, KeyedPartition, KeyedRows, KeyedTable
 from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
 from twice.patterns.transactional_writer import TransactionalWriter
@@ -26,6 +28,11 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
     "merger": Merger(MergeRule(("id",))),
     "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
+    "fast_metadata_cleaner": FastMetadataCleaner(),
+    "keyed (rows)": KeyedRows(MergeRule(("id",))),
+    "keyed (partition)": KeyedPartition("slot"),
+    "keyed (table)": KeyedTable(),
+    "keyed (file)": KeyedFile("{execution_date}.csv", Delivery("csv")),
     "proxy": Proxy(),
     "transactional_writer": TransactionalWriter(),
     "transactional_writer (lineage)": TransactionalWriter(lineage="slot"),

@@ -169,6 +169,14 @@ def missing_column(column: str, columns: object) -> Misuse:
     return Misuse(f"The rows have no column {column!r}, which the pattern names.", fix=suggestion(column, columns))
 
 
+def column_taken(column: str) -> Misuse:
+    """Say that the rows already have the column which the pattern fills."""
+    return Misuse(
+        f"The rows have a column {column!r} already, which the pattern fills itself.",
+        fix="Choose another name with by=.",
+    )
+
+
 def quoted(name: str) -> str:
     """Quote a column's name for Spark SQL and SQLite."""
     return "`" + name.replace("`", "``") + "`"

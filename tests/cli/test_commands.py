@@ -173,7 +173,7 @@ def test_matrix_is_computed_for_every_store(twice):
     assert {cell["store"] for cell in cells} >= {"memory", "parquet", "delta"}
     assert all(cell["supported"] or cell["reason"] for cell in cells)
     said = twice("matrix")
-    assert re.search(r"^data_overwrite \(slice\) +yes +yes +yes$", said.out, re.MULTILINE)
+    assert re.search(r"^data_overwrite \(slice\) +yes +yes +yes +no", said.out, re.MULTILINE)
 
 
 def test_config_tells_each_value_and_its_origin(twice, home, monkeypatch):

@@ -34,8 +34,20 @@ def with_tape(monkeypatch):
 # ------------------------------------------------------------------ the table
 
 
-def test_every_built_in_store_carries_every_pattern():
-    assert {cell.supported for cell in cells(["memory", "parquet", "delta"])} == {True}
+def test_stores_of_tables_carry_every_pattern_but_delivered_files():
+    refused = {cell.pattern for cell in cells(["memory", "parquet", "delta"]) if not cell.supported}
+    assert refused == {"keyed (file)"}
+    assert [cell.pattern for cell in cells(["files"]) if cell.supported] == ["keyed (file)"]
+
+
+@pytest.mark.parametrize(
+    "cell", [cell for cell in cells() if not cell.supported], ids=lambda c: f"{c.pattern} on {c.store}"
+)
+def test_a_pair_that_cannot_hold_its_promise_is_refused_with_reason_and_ways_out(cell):
+    with pytest.raises(Unsupported) as refused:
+        check(VARIANTS[cell.pattern], cell.store, "orders")
+    assert cell.reason.partition(";")[0] in str(refused.value)
+    assert "a target that can:" in str(refused.value)
 
 
 def test_the_table_has_a_cell_for_every_pattern_and_store(with_tape):

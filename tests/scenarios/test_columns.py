@@ -12,7 +12,7 @@ PATTERNS = {
     "partitions": lambda: twice.data_overwrite(partitions=["day"]),
     "merger": lambda: twice.merger(keys=["id"]),
     "dedup": lambda: twice.dedup_insert(keys=["id"]),
-    "append": lambda: twice.transactional_writer(),
+    "append": twice.transactional_writer,
 }
 
 
@@ -37,7 +37,7 @@ def put_wide(world, day=NEXT, **row):
 def test_a_new_column_is_refused_and_the_way_out_is_named(filled):
     world = filled()
     put_wide(world)
-    with pytest.raises(NotPublished, match="(?s)new column 'n'.*on_new_column='add'"):
+    with pytest.raises(NotPublished, match=r"(?s)new column 'n'.*on_new_column='add'"):
         world.run(NEXT)
     assert world.table_rows("id") == [("a",)]
 
@@ -56,7 +56,7 @@ def test_a_missing_column_is_refused_or_null(make_world):
     world.run(DAY)
     world.schema = NARROW
     world.put_rows(NEXT, [{"id": "c", "day": NEXT}])
-    with pytest.raises(NotPublished, match="(?s)lack the column 'n'.*on_missing_column='null'"):
+    with pytest.raises(NotPublished, match=r"(?s)lack the column 'n'.*on_missing_column='null'"):
         world.run(NEXT)
     world.columns = {"on_missing_column": "null"}
     world.run(NEXT)
@@ -71,7 +71,7 @@ def test_a_type_that_grows(make_world):
     world.schema = "id string, day date, n bigint"
     world.put_rows(NEXT, [{"id": "c", "day": NEXT, "n": 2**40}])
     if world.kind == "delta":
-        with pytest.raises(NotPublished, match="delta.enableTypeWidening"):
+        with pytest.raises(NotPublished, match=r"delta\.enableTypeWidening"):
             world.run(NEXT)
         world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     world.run(NEXT)

@@ -34,7 +34,7 @@ def test_93_rows_that_are_there_are_left_untouched(events):
 
 def test_94_duplicates_inside_the_batch_need_a_declared_order(make_world, events):
     events.put_rows(DAY, [{"id": "a", "day": DAY, "n": n} for n in (2, 1, 3)])
-    with pytest.raises(NotPublished, match="id='a'.*\n.*\n.*declare order="):
+    with pytest.raises(NotPublished, match=r"id='a'.*\n.*\n.*declare order="):
         events.run(DAY)
     assert events.records() == []
     ordered = make_world(pattern=twice.dedup_insert(keys=["id"], order="n"), schema=SCHEMA)

@@ -152,7 +152,9 @@ def test_zero_and_minus_zero_are_one_key_and_so_is_nan(make_world, first, second
 
 
 def test_a_partitioned_table_leaves_other_partitions_alone(make_world):
-    world = make_world(pattern=twice.merger(keys=["day", "id"], partitioned_by=["day"]), schema="id string, day date, n int")
+    world = make_world(
+        pattern=twice.merger(keys=["day", "id"], partitioned_by=["day"]), schema="id string, day date, n int"
+    )
     for day, n in (("2024-09-20", 1), ("2024-09-21", 1)):
         world.put_rows(day, [{"id": one, "day": day, "n": n} for one in "ab"])
         world.run(day)

@@ -11,7 +11,11 @@ from worlds import PlainFiles, once_at
 
 DAY, NEXT = "2024-09-20", "2024-09-21"
 SCHEMA = "type string, full_name string, version string"
-D1 = [("galaxy", "Galaxy Camera", "Android 11"), ("iphone", "APPLE iPhone 8 Plus", "iOS 13"), ("htc", "Evo 3d", "Android 12L")]
+D1 = [
+    ("galaxy", "Galaxy Camera", "Android 11"),
+    ("iphone", "APPLE iPhone 8 Plus", "iOS 13"),
+    ("htc", "Evo 3d", "Android 12L"),
+]
 
 
 def named(rows):

@@ -108,12 +108,15 @@ class FastMetadataCleaner(OnTarget):
     def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
         """Name the slots that are done again."""
         others = [other.label for other in self.companions(slot, base)]
-        return (f"done again in the same publish, from their inputs as they are now: {', '.join(others)}",) * bool(others)
+        return (f"done again in the same publish, from their inputs as they are now: {', '.join(others)}",) * bool(
+            others
+        )
 
     def stage(self, slot: Slot, zone: str) -> Stage:
         """Write the table anew, or the rows of a slot that it does not hold yet."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:
+            store.labelled(rows, self.by, "")  # refuses rows that have the view's column already
             anew = self.full or work.base.receipt(work.slot) is not None
             staged: Staged = store.stage_table(work, rows) if anew else store.stage_append(work, rows, None, None)
             return staged

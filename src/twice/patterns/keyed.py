@@ -147,8 +147,8 @@ class KeyedFile(_KeyedContainer):
         delivery: Format, header and marker.
     """
 
-    named: str = ""
-    delivery: Delivery = Delivery("csv")
+    named: str
+    delivery: Delivery
 
     def __post_init__(self) -> None:
         _check_names_slot(self.named)
@@ -175,17 +175,26 @@ class KeyedFile(_KeyedContainer):
         return Step("publish", f"record the receipt and give the file its name {name}{marker}")
 
 
+def format_by_ending(name: str) -> str:
+    """Tell the format of a file by its name."""
+    ending = name.rpartition(".")[2].lower()
+    return "jsonl" if ending in ("json", "jsonl", "ndjson") else ending
+
+
 def _check_names_slot(template: str) -> None:
     if not names_slot(template):
         raise Misuse(
-            f"The name {template!r} is the same for every slot.", fix="Put a placeholder in it, such as {execution_date}."
+            f"The name {template!r} is the same for every slot.",
+            fix="Put a placeholder in it, such as {execution_date}.",
         )
 
 
 def _one_name(name: str) -> str:
     """Refuse a name that would leave its folder, or hide from readers."""
     if "/" in name or name.startswith((".", "_")) or not name or len(name.encode()) > _NAME_BYTES or "\0" in name:
-        raise Misuse(f"{name!r} cannot name a container.", fix="Leave out '/' and a leading '.' or '_'; 200 bytes at most.")
+        raise Misuse(
+            f"{name!r} cannot name a container.", fix="Leave out '/' and a leading '.' or '_'; 200 bytes at most."
+        )
     return name
 
 

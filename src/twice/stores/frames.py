@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twice.abilities import Work
 from twice.columns import Fit, fit
 from twice.errors import NotPublished
-from twice.slices import missing_column, quoted
+from twice.slices import column_taken, missing_column, quoted
 from twice.sources.files import spark_path
 
 if TYPE_CHECKING:
@@ -136,6 +136,15 @@ def observed(rows: DataFrame, condition: str) -> tuple[DataFrame, Callable[[], i
     return rows.observe(observation, F.sum(stray).alias("stray")), lambda: _in_time(observation)["stray"] or 0
 
 
+def counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """Count the rows in the pass that writes them, for files that do not know it themselves."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    observation = Observation()
+    return rows.observe(observation, F.count(F.lit(1)).alias("rows")), lambda: _in_time(observation)["rows"] or 0
+
+
 def _in_time(observation: Any) -> Mapping[str, Any]:
     """Wait for what was counted; metrics that never come must not hold a run for ever."""
     answer: list[Mapping[str, Any]] = []
@@ -162,6 +171,8 @@ def labelled(rows: DataFrame, column: str, label: str) -> DataFrame:
     """Return rows with one more column that holds a literal, so that a filter on it leaves whole tables out."""
     from pyspark.sql import functions as F
 
+    if column in checked(rows).columns:
+        raise column_taken(column)
     return rows.withColumn(column, F.lit(label))
 
 

@@ -37,7 +37,7 @@ from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
-from twice.slices import Slice, missing_column
+from twice.slices import Slice, column_taken, missing_column
 
 Row = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ class MemoryStore(
     """Tables as lists in this process."""
 
     kind: ClassVar[str] = "memory"
-    lacks: ClassVar[Mapping[str, str]] = {}
+    lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "it has no files"}
 
     def __init__(self) -> None:
         self._tables: dict[str, list[Version]] = {}
@@ -244,6 +244,10 @@ class MemoryStore(
             self._united[view] = replace(known, members=tuple(sorted((*known.members, member))))
         reach("view.opened")
 
+    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
+        """Return rows with one more column that holds a literal."""
+        return [with_label(row, column, label) for row in rows]
+
     def _fitted(self, work: Work, rows: Rows, besides: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Make the rows fit the table's columns; in memory a column has no type."""
         kept = [dict(row) for row in rows]
@@ -352,7 +356,9 @@ class MemoryStore(
         """Return the rows as plain dicts."""
         if name in self._united:
             united = self._united[name]
-            return [{**row, united.by: member} for member in united.members for row in self.read(f"{name}/{member}")]
+            return [
+                with_label(row, united.by, member) for member in united.members for row in self.read(f"{name}/{member}")
+            ]
         chosen = self._newest(name) if version is None else self._tables[name][version]
         return [dict(row) for _, row in chosen.rows]
 
@@ -376,6 +382,13 @@ class MemoryStore(
                 kept = self._tables[name][restored_to].rows
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone))
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
+
+
+def with_label(row: Row, column: str, label: str) -> Row:
+    """Return a row with one more column."""
+    if column in row:
+        raise column_taken(column)
+    return {**row, column: label}
 
 
 def _is_since(value: Any, look_back: LookBack) -> bool:

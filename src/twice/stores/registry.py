@@ -16,6 +16,7 @@ BUILT_IN = {
     "memory": "twice.stores.memory:MemoryStore",
     "parquet": "twice.stores.parquet:ParquetStore",
     "delta": "twice.stores.delta:DeltaStore",
+    "files": "twice.stores.files:FilesStore",
 }
 GROUP = "twice.stores"
 

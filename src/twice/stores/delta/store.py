@@ -98,7 +98,7 @@ class DeltaStore(
     """Delta tables under one root, or in Spark's catalog."""
 
     kind: ClassVar[str] = "delta"
-    lacks: ClassVar[Mapping[str, str]] = {}
+    lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "its files belong to Delta's log, which names them"}
 
     def __init__(self, root: str, engine: Any, locations: Locations) -> None:
         self.root = root

@@ -83,7 +83,7 @@ class ParquetStore(
     """Tables of Parquet files under one root, visible through their manifests."""
 
     kind: ClassVar[str] = "parquet"
-    lacks: ClassVar[Mapping[str, str]] = {}
+    lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "its files belong to manifests and are named by attempts"}
 
     def __init__(self, root: str, engine: Any) -> None:
         self.root = root
