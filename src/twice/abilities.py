@@ -230,6 +230,18 @@ class UnitesTables(Protocol):
     def open_member(self, view: str, member: str, by: str, limit: int) -> None:
         """Let a view name a table, which may be filled later; done before, this does nothing."""
 
+    @abstractmethod
+    def members(self, view: str) -> Mapping[str, Sight]:
+        """Return the tables that a view unites and that are not frozen, with what each holds."""
+
+    @abstractmethod
+    def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
+        """Unite several tables of a view in one that takes no more; readers see the same rows."""
+
+    @abstractmethod
+    def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
+        """Add a column to all tables of a view that lack it, and name them."""
+
 
 FORMATS = ("csv", "jsonl", "parquet")
 

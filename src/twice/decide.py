@@ -68,6 +68,7 @@ def decide(question: Question, sight: Sight) -> Plan:
             else "published, and the inputs are the same"
         )
         return _plan(question, sight, "skip", why)
+    _check_sealed(question, sight)
     refusal = question.pattern.refusal(question.slot, sight, forced=question.asked.force)
     if refusal:
         forcible = not question.pattern.refusal(question.slot, sight, forced=True)
@@ -93,15 +94,24 @@ def _check_kind(question: Question, sight: Sight) -> None:
             "Written through its name, the versions behind it would change." if sight.points else "",
             "Write to another target.",
         )
+
+
+def _check_sealed(question: Question, sight: Sight) -> None:
     if sight.sealed:
         raise Fenced(
-            f"{name} is sealed: {sight.sealed}.",
-            "No more is published to it.",
-            f"To allow it again: twice seal {name} --undo",
+            f"{question.slot.target.text} takes nothing more for {question.slot.label}: {sight.sealed}.",
+            "Nothing was published, and the target is as it was.",
+            f"To allow it again: twice seal {question.slot.target.text} --undo" if sight.points else "",
         )
 
 
 def _check_owner(question: Question, sight: Sight) -> None:
+    if sight.owner.startswith("frozen:"):
+        raise Fenced(
+            f"The period of {question.slot.label} is being frozen into {sight.owner.partition(':')[2]}.",
+            "Nothing was published, and the target is as it was.",
+            "If nobody is at it, complete it: run the same twice freeze again.",
+        )
     if sight.owner == question.ledger_id or not (sight.owner or sight.receipts):
         if sight.filled and not sight.owner and not question.asked.force:
             raise Stranger(

@@ -7,7 +7,9 @@ to its table, and a rerun of one replays all that the table holds, in one publis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar
 
 from twice.abilities import Appends, ReplacesTable, Rows, Staged, UnitesTables, Work
@@ -72,6 +74,26 @@ class FastMetadataCleaner(OnTarget):
                 fix=f"Choose a period that holds whole intervals of {slot.pipeline!r}.",
             )
         return label
+
+    def larger(self, into: str, members: Mapping[str, Sight], zone: str, before: datetime) -> dict[str, list[str]]:
+        """Return the periods that each larger period unites, of those that end before a moment."""
+        if PERIODS.index(into) <= PERIODS.index(self.period):
+            raise Misuse(f"A {into} is not larger than a {self.period}.", fix=f"Periods: {', '.join(PERIODS)}.")
+        found: dict[str, list[str]] = {}
+        for member, sight in sorted(members.items()):
+            slots = [slot for slot in map(Slot.parse, sight.receipts) if slot.interval]
+            if not slots:
+                continue
+            # A week belongs where it begins, also if it ends in the next year.
+            begins = min(
+                period_of(slot.interval.start, self.period, zone_named(zone))[1].start
+                for slot in slots
+                if slot.interval
+            )
+            label, interval = period_of(begins, into, zone_named(zone))
+            if interval.end <= before:
+                found.setdefault(label, []).append(member)
+        return found
 
     def table(self, slot: Slot, zone: str) -> str:
         """The table of the slot's period."""

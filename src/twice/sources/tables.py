@@ -45,16 +45,17 @@ class Table:
             )
         if self.version is not None:
             return TableVersion(store, target, self.version, self.version, sight.table_id)
-        return TableVersion(store, target, sight.version, sight.data_version, sight.table_id)
+        version = sight.version if sight.pinned else None
+        return TableVersion(store, target, version, sight.data_version, sight.table_id)
 
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of one table."""
+    """One version of one table; several tables under one name have none that could be read again."""
 
     store: Store
     target: Target
-    version: int
+    version: int | None
     data_version: int
     table_id: str
 
@@ -66,11 +67,13 @@ class TableVersion:
     @property
     def summary(self) -> str:
         """Name and version."""
-        return f"{self.target.text} at version {self.version}"
+        return f"{self.target.text} at version {self.version}" if self.version is not None else self.target.text
 
     def moved(self) -> list[str]:
-        """A version does not change."""
-        return []
+        """A version does not change; several tables may."""
+        if self.version is not None:
+            return []
+        return [] if self.store.look(self.target.name).data_version == self.data_version else [self.target.text]
 
     def read(self, engine: Any) -> Rows:
         """Read the pinned version."""

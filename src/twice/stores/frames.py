@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Work
 from twice.columns import Fit, fit
-from twice.errors import NotPublished
+from twice.errors import Misuse, NotPublished
 from twice.slices import column_taken, missing_column, quoted
 from twice.sources.files import spark_path
 
@@ -97,6 +97,27 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
         for field in struct.fields
     ]
     return rows.select(*columns, *(rows[quoted(column)] for column in besides)), fits
+
+
+def with_column(schema: str, column: str, kind: str, name: str) -> str:
+    """Return a schema with one more column of a type as SQL writes it; the same one if it is there.
+
+    Raises:
+        Misuse: The type is unknown, or the column is there with another one.
+    """
+    from pyspark.sql.types import StructType
+
+    struct = StructType.fromJson(json.loads(schema))
+    try:
+        new = StructType.fromDDL(f"{quoted(column)} {kind}")[0]  # type: ignore[index]
+    except Exception as error:
+        raise Misuse(f"{kind!r} is not a type.", fix="Use a type as Spark SQL writes it, such as string.") from error
+    known = next((field for field in struct.fields if field.name.lower() == column.lower()), None)
+    if known is None:
+        return str(struct.add(new).json())
+    if known.dataType != new.dataType or known.name != column:
+        raise Misuse(f"{name} has a column {known.name} {known.dataType.simpleString()} already.")
+    return schema
 
 
 def with_columns_of(rows: DataFrame, schema: str) -> DataFrame:

@@ -78,6 +78,7 @@ class United:
 
     by: str
     members: tuple[str, ...] = ()
+    frozen: Mapping[str, str] = field(default_factory=dict)
 
 
 class MemoryStore(
@@ -112,6 +113,10 @@ class MemoryStore(
         """Return the newest version's receipts."""
         if name in self._united:
             return self._look_at_all(name)
+        view, _, label = name.rpartition("/")
+        into = self._united[view].frozen.get(label) if view in self._united else None
+        if into:
+            return replace(self.look(f"{view}/{into}"), sealed=f"its period is frozen into {into}")
         version = self._newest(name)
         if version.number == NO_TABLE:
             return Sight()
@@ -137,7 +142,7 @@ class MemoryStore(
             return Sight()
         return Sight(
             version=sum(sight.version + 1 for sight in there),
-            owner=there[0].owner,
+            owner="+".join(sorted({sight.owner for sight in there})),
             receipts={slot: receipt for sight in there for slot, receipt in sight.receipts.items()},
             ended={slot: why for sight in there for slot, why in sight.ended.items()},
             outside="; ".join(sorted({sight.outside for sight in there if sight.outside})),
@@ -244,6 +249,42 @@ class MemoryStore(
             self._united[view] = replace(known, members=tuple(sorted((*known.members, member))))
         reach("view.opened")
 
+    def members(self, view: str) -> Mapping[str, Sight]:
+        """Return the tables that a view unites, with what each holds."""
+        names = self._united[view].members if view in self._united else ()
+        covered = self._united[view].frozen if view in self._united else {}
+        found = {name: self.look(f"{view}/{name}") for name in names if name not in covered.values()}
+        return {name: sight for name, sight in found.items() if sight.exists}
+
+    def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
+        """Put the rows and receipts of several tables into one."""
+        with self._lock:
+            united = self._united[view]
+            tables = {member: self._newest(f"{view}/{member}") for member in members}
+            rows = [(slot, with_label(row, united.by, name)) for name, one in tables.items() for slot, row in one.rows]
+            receipts = {
+                slot: replace(r, first_version=0) for one in tables.values() for slot, r in one.receipts.items()
+            }
+            ended = {slot: why for one in tables.values() for slot, why in one.ended.items()}
+            self._append(
+                f"{view}/{into}", Version(0, tuple(rows), receipts, ended, owner, uuid.uuid4().hex, data_version=0)
+            )
+            kept = {*united.members, into} - set(members)
+            frozen = {**united.frozen, **dict.fromkeys(members, into)}
+            self._united[view] = replace(united, members=tuple(sorted(kept)), frozen=frozen)
+
+    def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
+        """Add a column to all tables of a view that lack it, and name them."""
+        with self._lock:
+            names = [name for name in self._united[view].members if f"{view}/{name}" in self._tables]
+            lacking = [name for name in names if column not in self._newest(f"{view}/{name}").columns]
+            for name in lacking:
+                now = self._newest(f"{view}/{name}")
+                rows = tuple((slot, {**row, column: None}) for slot, row in now.rows)
+                columns = tuple(sorted((*now.columns, column)))
+                self._append(f"{view}/{name}", replace(now, number=now.number + 1, rows=rows, columns=columns))
+            return lacking
+
     def labelled(self, rows: Rows, column: str, label: str) -> Rows:
         """Return rows with one more column that holds a literal."""
         return [with_label(row, column, label) for row in rows]
@@ -346,6 +387,11 @@ class MemoryStore(
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Write the new owner, if the table is as it was seen."""
+        for member in self._united[name].members if name in self._united else ():
+            if (sight := self.look(f"{name}/{member}")).exists:
+                self.take_over(f"{name}/{member}", sight, owner)
+        if name in self._united:
+            return
         with self._lock:
             now = self._newest(name)
             if now.number != base.version:
@@ -356,9 +402,10 @@ class MemoryStore(
         """Return the rows as plain dicts."""
         if name in self._united:
             united = self._united[name]
-            return [
-                with_label(row, united.by, member) for member in united.members for row in self.read(f"{name}/{member}")
-            ]
+            plain = [member for member in united.members if member not in united.frozen.values()]
+            larger = [member for member in united.members if member in united.frozen.values()]
+            rows = [with_label(row, united.by, member) for member in plain for row in self.read(f"{name}/{member}")]
+            return rows + [row for member in larger for row in self.read(f"{name}/{member}")]
         chosen = self._newest(name) if version is None else self._tables[name][version]
         return [dict(row) for _, row in chosen.rows]
 

@@ -8,7 +8,8 @@ that saw the same view one succeeds. `twice.read` resolves it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from twice.stores.manifest import VIEW, Manifest, Member
 from twice.stores.sweep import sweep
 
 DATA = "data"
+CLOSED = "frozen:"
 
 
 class TablesInFolders(Protocol):
@@ -50,6 +52,15 @@ class TablesInFolders(Protocol):
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Remove leftovers."""
+
+    def take_over(self, name: str, base: Sight, owner: str) -> None:
+        """Make a ledger the owner of a table."""
+
+    def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
+        """Make a table of rows, laid out by a column, with receipts that were given before."""
+
+    def add_column_to(self, name: str, column: str, kind: str, owner: str) -> bool:
+        """Add a column to a table, and tell whether it lacked it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ class Views:
             version=view.version,
             head=view.version,
             table_id=view.table_id,
-            owner=there[0].owner,
+            owner="+".join(sorted({sight.owner for sight in there})),
             receipts={slot: receipt for sight in there for slot, receipt in sight.receipts.items()},
             ended={slot: why for sight in there for slot, why in sight.ended.items()},
             gone=frozenset().union(*(sight.gone for sight in there)),
@@ -120,9 +131,7 @@ class Views:
         filled = [member for member in view.members if self.look(f"{name}/{member.name}").exists]
         if not filled:
             raise NotPublished(f"The view {name} is empty so far.", fix="Run the pipeline that writes it.")
-        return self.unite(
-            [self.labelled(self.read(f"{name}/{member.name}"), view.by, member.label) for member in filled]
-        )
+        return self.unite([_branch(self, name, member, view.by) for member in filled])
 
     def tidy_view(
         self: TablesInFolders, name: str, view: Manifest, live: frozenset[str], *, keep_days: float, dry_run: bool
@@ -131,6 +140,8 @@ class Views:
         swept = [sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)]
         if view.by:
             names = [f"{name}/{member.name}" for member in view.members]
+            if not dry_run:
+                _remove_frozen(self.table(name), view)
             swept += [self.tidy(one, live, keep_days=keep_days, dry_run=dry_run) for one in names]
         return Swept(
             sum(one.removed_files for one in swept),
@@ -138,6 +149,16 @@ class Views:
             tuple(attempt for one in swept for attempt in one.attempts),
             tuple(dict.fromkeys(note for one in swept for note in one.notes)),
         )
+
+    def take_over_view(self: TablesInFolders, name: str, view: Manifest, base: Sight, owner: str) -> None:
+        """Make a ledger the owner of the view, or of every table that it unites."""
+        if not view.by:
+            log.take_over(self.table(name), base, owner)
+            return
+        for member in view.members:
+            sight = self.look(f"{name}/{member.name}")
+            if sight.exists and sight.owner != owner:
+                self.take_over(f"{name}/{member.name}", sight, owner)
 
     # ---------------------------------------------------------------- tables that are united
 
@@ -161,6 +182,66 @@ class Views:
 
         _change(folder, add)
         reach("view.opened")
+
+    def members(self: TablesInFolders, view: str) -> Mapping[str, Sight]:
+        """Return the tables that a view unites and that are not frozen, with what each holds."""
+        found = view_at(self.table(view))
+        names = [member.name for member in found.members if not member.covers] if found else []
+        return {name: sight for name in names if (sight := self.look(f"{view}/{name}")).exists}
+
+    def frozen_sight(self: TablesInFolders, name: str) -> Sight | None:
+        """Return what is known of a table whose rows were frozen into a larger one."""
+        parent, _, label = name.rpartition("/")
+        view = view_at(self.table(parent)) if parent else None
+        member = next((one for one in view.members if label in one.covers), None) if view else None
+        if member is None:
+            return None
+        return replace(self.look(f"{parent}/{member.name}"), sealed=f"its period is frozen into {member.name}")
+
+    def freeze(self: TablesInFolders, view: str, into: str, members: Sequence[str], owner: str) -> None:
+        """Close the tables, write the larger one, and let the view name it in their stead.
+
+        A closed table takes no publish, so nothing can be added between its reading and the change of
+        the view. Whoever dies on the way is followed by a second call, which does what is left.
+        """
+        folder, found = self.table(view), view_at(self.table(view))
+        if found is None or not found.by:
+            raise Misuse(f"{view} is no view of several tables.")
+        if found.member(into):
+            raise Misuse(f"{view} has a table {into} already.", fix="Freeze into another period.")
+        sights = {member: self.look(f"{view}/{member}") for member in members}
+        for member, sight in sights.items():
+            if sight.owner not in (owner, CLOSED + into):
+                raise Fenced(f"The table {view}/{member} belongs to another ledger.", fix=f"twice adopt {view}")
+            if sight.owner == owner:
+                self.take_over(f"{view}/{member}", sight, CLOSED + into)
+                reach("view.closed")
+        rows = [self.labelled(self.read(f"{view}/{member}"), found.by, member) for member in members]
+        held = Sight(
+            owner=owner,
+            receipts={slot: one for sight in sights.values() for slot, one in sight.receipts.items()},
+            ended={slot: why for sight in sights.values() for slot, why in sight.ended.items()},
+        )
+        if not self.look(f"{view}/{into}").exists:
+            self.write_frozen(f"{view}/{into}", self.unite(rows), found.by, held)
+        reach("view.frozen")
+
+        def swap(base: Manifest, following: Manifest) -> Manifest | None:
+            kept = [one for one in base.members if one.name not in members]
+            frozen = Member(into, into, covers=tuple(members))
+            return replace(following, members=tuple(sorted((*kept, frozen), key=lambda one: one.name)))
+
+        _change(folder, swap)
+
+    def add_column(self: TablesInFolders, view: str, column: str, kind: str, owner: str) -> list[str]:
+        """Add a column to all tables of a view that lack it, and name them."""
+        found = view_at(self.table(view))
+        if found is None or not found.by:
+            raise Misuse(f"{view} is no view of several tables.")
+        if column.lower() == found.by.lower():
+            raise Misuse(f"{column!r} is the view's own column.")
+        names = [member.name for member in found.members if self.look(f"{view}/{member.name}").exists]
+        return [name for name in names if self.add_column_to(f"{view}/{name}", column, kind, owner)]
 
     # ---------------------------------------------------------------- one table that is current
 
@@ -236,6 +317,12 @@ class Views:
         reach("view.sealed")
 
 
+def _branch(store: TablesInFolders, view: str, member: Member, by: str) -> Rows:
+    """Return the rows of one table with its label; a frozen one has the labels of its rows already."""
+    rows = store.read(f"{view}/{member.name}")
+    return rows if member.covers else store.labelled(rows, by, member.label)
+
+
 def _change(folder: str, change: Callable[[Manifest, Manifest], Manifest | None]) -> None:
     """Apply a change to the newest view until it lands; None is no change."""
     while True:
@@ -248,6 +335,14 @@ def _change(folder: str, change: Callable[[Manifest, Manifest], Manifest | None]
         except Conflict:
             continue
         return
+
+
+def _remove_frozen(folder: str, view: Manifest) -> None:
+    """Remove tables whose rows are in a larger one, once no kept version of the view names them."""
+    kept = [log.load(folder, v) for v in log.versions(folder) if os.path.getsize(log.manifest_path(folder, v))]
+    named = {member.name for version in kept for member in version.members}
+    for label in (label for member in view.members for label in member.covers if label not in named):
+        shutil.rmtree(os.path.join(folder, label), ignore_errors=True)
 
 
 def _view(folder: str, name: str) -> Manifest:

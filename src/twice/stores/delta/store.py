@@ -136,7 +136,7 @@ class DeltaStore(
         if view:
             return self.look_at_view(name, view)
         refuse_versions(self.root, table)
-        return log.look(table)
+        return self.frozen_sight(name) or log.look(table)
 
     def _view(self, name: str) -> Manifest | None:
         """Return the view of that name, if it is one and not a table."""
@@ -169,6 +169,32 @@ class DeltaStore(
     def read_version(self, name: str, member: Member) -> Rows:
         """Read a version with Delta's own reader."""
         return self.engine.spark.read.format("delta").load(self.table(name))
+
+    def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
+        """Write a table in one commit that carries all receipts."""
+        transaction = Transaction(self.engine.spark, self.table(name))
+        actions = transaction.write(rows, {}, [by])
+        receipts = {slot: replace(receipt, first_version=0) for slot, receipt in held.receipts.items()}
+        payload = Payload("freeze", held.owner, "rows", table_id=transaction.table_id)
+        text = payload.carrying(replace(held, receipts=receipts)).to_text()
+        numbers = {slot: receipt.generation for slot, receipt in receipts.items()}
+        with locked(self.engine.spark, self.table(name)) as lock:
+            transaction.commit(lock, actions, numbers, text, "Append")
+
+    def add_column_to(self, name: str, column: str, kind: str, owner: str) -> bool:
+        """Commit a change of the columns, and of nothing else."""
+        table = self.table(name)
+        transaction = Transaction(self.engine.spark, table)
+        schema = frames.with_column(transaction.schema, column, kind, name)
+        if schema == transaction.schema:
+            return False
+        transaction.evolve(frames.read_parquet(self.engine.spark, [], schema), ())
+        number = max(transaction.last_version_of(_RESTATED), 0) + 1
+        payload = Payload("evolve", owner, "nothing", table_id=transaction.table_id)
+        with locked(self.engine.spark, table) as lock:
+            _check_owner(log.look(table), owner)
+            transaction.commit(lock, transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
+        return True
 
     def refuse_table(self, name: str) -> None:
         """Refuse a name that is a table already."""
@@ -467,8 +493,9 @@ class DeltaStore(
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Commit the new owner, if no other change of owner came first."""
         table = self.table(name)
-        if self._view(name):
-            manifest.take_over(table, base, owner)
+        view = self._view(name)
+        if view:
+            self.take_over_view(name, view, base, owner)
             return
         transaction = Transaction(self.engine.spark, table)
         number = max(transaction.last_version_of(_OWNER), 0) + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -29,10 +30,10 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
-from twice.errors import Conflict, Misuse, NotPublished
+from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
-from twice.runs import Receipt, is_attempt
+from twice.runs import Receipt, is_attempt, new_attempt
 from twice.sight import NO_TABLE, Sight
 from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
@@ -99,6 +100,9 @@ class ParquetStore(
         current = log.newest(table)
         if os.path.isdir(os.path.join(table, "_delta_log")):
             raise Misuse(f"The folder of parquet:{name} is a Delta table.", fix="Give each target a folder of its own.")
+        frozen = self.frozen_sight(name)
+        if frozen:
+            return frozen
         if current.version == NO_TABLE:
             refuse_versions(self.root, table)
             return Sight(filled=_holds_files(table))
@@ -179,6 +183,36 @@ class ParquetStore(
         table = self.table(name.removesuffix(f"/{member.name}"))
         paths = [os.path.join(table, file.path) for file in member.files]
         return frames.read_parquet(self.engine.spark, paths, member.schema)
+
+    def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
+        """Write the files and one manifest that has all receipts."""
+        attempt = new_attempt(held.owner, 0)
+        work = Work(name=name, slot="", attempt=attempt, generation=0, base=Sight())
+        written: _Written = self._stage(work, rows, _Scope("merge"), columns=[by]).handle
+        frozen = Manifest(
+            version=0,
+            table_id=uuid.uuid4().hex,
+            owner=held.owner,
+            schema=written.schema,
+            files=written.files,
+            receipts={slot: replace(receipt, first_version=0) for slot, receipt in held.receipts.items()},
+            ended=held.ended,
+            data_version=0,
+            made_by=f"freeze {attempt}",
+        )
+        log.append(self.table(name), frozen)
+
+    def add_column_to(self, name: str, column: str, kind: str, owner: str) -> bool:
+        """Make a version that differs in its columns alone; files that lack the column are read as NULL."""
+        table = self.table(name)
+        current = log.newest(table)
+        if current.owner != owner:
+            raise Fenced(f"The table {name} belongs to another ledger.", fix=f"Take it over with: twice adopt {name}")
+        schema = frames.with_column(current.schema, column, kind, name)
+        if schema == current.schema:
+            return False
+        log.append(table, replace(log.successor(current, f"add {column}"), schema=schema))
+        return True
 
     def refuse_table(self, name: str) -> None:
         """Refuse a name that is a table already."""
@@ -283,7 +317,11 @@ class ParquetStore(
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Publish a version that differs in its owner alone."""
-        log.take_over(self.table(name), base, owner)
+        view = view_at(self.table(name))
+        if view:
+            self.take_over_view(name, view, base, owner)
+        else:
+            log.take_over(self.table(name), base, owner)
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows of the newest version, or of an older one that is kept."""
