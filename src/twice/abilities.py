@@ -188,6 +188,15 @@ class Appends(Protocol):
         """
 
 
+@runtime_checkable
+class TransactsTables(Protocol):
+    """Can add rows to several tables and their receipt in one step."""
+
+    @abstractmethod
+    def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
+        """Write the rows of each table where no reader looks."""
+
+
 @dataclass(frozen=True)
 class PointedAt:
     """One version that a view can point at."""
@@ -281,6 +290,7 @@ ABILITIES: tuple[type, ...] = (
     Merges,
     InsertsMissing,
     Appends,
+    TransactsTables,
     PointsAtVersions,
     UnitesTables,
     DeliversFiles,

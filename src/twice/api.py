@@ -85,9 +85,11 @@ def dedup_insert(
     return DedupInsert(rule, window, on, _columns(partitioned_by))
 
 
-def transactional_writer(*, lineage: str | None = None, check: str | None = None) -> TransactionalWriter:
-    """Add rows and their receipt in one transaction."""
-    return TransactionalWriter(lineage, check)
+def transactional_writer(
+    *, lineage: str | None = None, check: str | None = None, tables: Sequence[str] = ()
+) -> TransactionalWriter:
+    """Add rows and their receipt in one transaction, to the target or to several tables under it."""
+    return TransactionalWriter(lineage, check, _columns(tables))
 
 
 def proxy(*, keep: int | None = None) -> Proxy:
@@ -273,7 +275,9 @@ def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt]:
 def point(target: str, version: str, *, project: ProjectLike = None) -> None:
     """Point a view at one of its versions, back or forward; readers see it from then on."""
     where, home = Target.parse(target), opened(project, None)
-    _pointing(home, where).point(where.name, version, home.ledger.id)
+    store = _pointing(home, where)
+    store.point(where.name, version, home.ledger.id)
+    home.store(where.store).settle(where.name)
 
 
 def seal(target: str, why: str = "sealed", *, project: ProjectLike = None) -> None:
@@ -287,6 +291,23 @@ def _pointing(home: Project, where: Target) -> PointsAtVersions:
     if not isinstance(store, PointsAtVersions) or not store.look(where.name).points:
         raise Misuse(f"{where.text} is no view with versions.", fix="The pattern 'proxy' makes one.")
     return store
+
+
+def register_views(spark: SparkSession, *, project: ProjectLike = None) -> list[str]:
+    """Make a temporary view of every view that a pipeline of the project writes, for SQL; return their names.
+
+    A view is called as the last part of its target, `visits` for `delta:lake/visits`.
+    """
+    home = opened(project, spark)
+    made = []
+    for target in sorted({pipeline.target for pipeline in home.pipelines.values()}):
+        store = home.store(target.store)
+        sight = store.look(target.name)
+        if sight.exists and (sight.points or not sight.pinned):
+            name = target.name.rpartition("/")[2]
+            store.read(target.name).createOrReplaceTempView(f"`{name.replace('`', '``')}`")
+            made.append(name)
+    return made
 
 
 def current_files(target: str, *, project: ProjectLike = None) -> list[str]:

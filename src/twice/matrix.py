@@ -36,6 +36,7 @@ VARIANTS: dict[str, Pattern] = {
     "proxy": Proxy(),
     "transactional_writer": TransactionalWriter(),
     "transactional_writer (lineage)": TransactionalWriter(lineage="slot"),
+    "transactional_writer (tables)": TransactionalWriter(tables=("orders", "lines")),
 }
 
 

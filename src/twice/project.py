@@ -159,7 +159,9 @@ class Project:
                 )
             root = self.root / named.root if named else self.root
             self.engine.need(self.kind(name))
-            self._stores[name] = make_store(self.kind(name), str(root), self.engine, _Locations(self, name))
+            self._stores[name] = make_store(
+                self.kind(name), str(root), self.engine, _Locations(self, name), named.views if named else ""
+            )
         return self._stores[name]
 
     def job(self, pipeline: Pipeline, slot: Slot) -> Job:

@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 }
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)
-_STORE_KEYS = ("kind", "root")
+_STORE_KEYS = ("kind", "root", "views")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class StoreSettings:
     name: str
     kind: str
     root: str
+    views: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        stores[name] = StoreSettings(name, str(content["kind"]), root)
+        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")))
     return stores
 
 

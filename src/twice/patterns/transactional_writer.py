@@ -7,10 +7,11 @@ its rows carry their slot in a lineage column, or the store shows that they are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from twice.abilities import Appends, ReplacesSlices, Rows, Staged, Work
+from twice.abilities import Appends, ReplacesSlices, Rows, Staged, TransactsTables, Work
 from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
@@ -26,6 +27,7 @@ class TransactionalWriter(OnTarget):
     Attributes:
         lineage: Column that carries the slot of each row, so that a correction can replace them.
         check: SQL condition that every row must fulfil, or nothing is published.
+        tables: Names of several tables under the target; the transform returns the rows of each by name.
     """
 
     name: ClassVar[str] = "transactional_writer"
@@ -35,14 +37,19 @@ class TransactionalWriter(OnTarget):
 
     lineage: str | None = None
     check: str | None = None
+    tables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.tables and self.check:
+            raise Misuse("check= is about the rows of one table.", fix="Check the rows in the transform.")
         if self.lineage == "":
             raise Misuse("lineage= names a column.", fix='For example lineage="slot".')
 
     @property
     def requires(self) -> tuple[type, ...]:
-        """A store that can append; with lineage, one that can also replace a slot's rows."""
+        """A store that can append, to one table or to several; with lineage, one that can replace a slot's rows."""
+        if self.tables:
+            return (TransactsTables,)
         return (Appends, ReplacesSlices) if self.lineage else (Appends,)
 
     def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
@@ -63,10 +70,23 @@ class TransactionalWriter(OnTarget):
         rule = PredicateSlice(self.check) if self.check else None
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:
-            staged: Staged = store.stage_append(work, rows, self.lineage, rule)
+            staged: Staged = (
+                store.stage_tables(work, self._by_table(rows), self.lineage)
+                if self.tables
+                else store.stage_append(work, rows, self.lineage, rule)
+            )
             return staged
 
         return Stage("stage", "write the new rows where no reader looks", act=act)
+
+    def _by_table(self, rows: Rows) -> Mapping[str, Rows]:
+        """Refuse a result that does not name each table once."""
+        if not isinstance(rows, Mapping) or set(rows) != set(self.tables):
+            raise NotPublished(
+                f"The transform must return a dictionary with the rows of {', '.join(self.tables)}.",
+                "Nothing was published, and the target is as it was.",
+            )
+        return rows
 
     def publish(self, slot: Slot, zone: str) -> Step:
         """Say what the one visible step does."""

@@ -45,6 +45,7 @@ class FilesStore(Store, DeliversFiles):
             "Merges",
             "InsertsMissing",
             "Appends",
+            "TransactsTables",
             "PointsAtVersions",
             "UnitesTables",
         ),

@@ -28,6 +28,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TransactsTables,
     UnitesTables,
     Work,
 )
@@ -89,6 +90,7 @@ class MemoryStore(
     Merges,
     InsertsMissing,
     Appends,
+    TransactsTables,
     PointsAtVersions,
     UnitesTables,
 ):
@@ -176,6 +178,17 @@ class MemoryStore(
         kept = self._fitted(work, [{**row, **({lineage: work.slot} if lineage else {})} for row in rows])
         outside = sum(not check.holds(row) for row in kept) if check else 0
         return Staged(len(kept), outside, handle=("slot", kept))
+
+    def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
+        """Hold the rows of several tables under the target."""
+        kept = {
+            name: self._fitted(
+                replace(work, name=f"{work.name}/{name}"),
+                [{**row, **({lineage: work.slot} if lineage else {})} for row in part],
+            )
+            for name, part in rows.items()
+        }
+        return Staged(sum(map(len, kept.values())), handle=("tables", kept))
 
     def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
         """Hold the table as it will be after the merge."""
@@ -310,6 +323,14 @@ class MemoryStore(
             now = self._newest(work.name)
             self._compare(work, now, staged, receipts)
             reach("memory.publish")
+            if staged.handle and staged.handle[0] == "tables":
+                for name, rows in staged.handle[1].items():
+                    part = replace(work, name=f"{work.name}/{name}")
+                    before = self._newest(part.name)
+                    self._append(
+                        part.name, self._next(part, before, Staged(len(rows), handle=("slot", rows)), receipts)
+                    )
+                staged = replace(staged, handle=None)
             self._append(work.name, self._next(work, now, staged, receipts))
 
     def _compare(self, work: Work, now: Version, staged: Staged, receipts: Sequence[Receipt]) -> None:

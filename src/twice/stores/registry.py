@@ -46,11 +46,11 @@ def _third_party() -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=GROUP)}
 
 
-def make_store(kind: str, root: str, engine: Any, locations: Any) -> Store:
-    """Open a store of a kind under a root."""
+def make_store(kind: str, root: str, engine: Any, locations: Any, views: str = "") -> Store:
+    """Open a store of a kind under a root; SQL views of it are kept in a schema of Spark's catalog, if one is named."""
     made = store_class(kind)
     if kind == "memory":
         return made()
     if kind == "delta":
-        return made(root, engine, locations)  # type: ignore[call-arg]
+        return made(root, engine, locations, views)  # type: ignore[call-arg]
     return made(root, engine)  # type: ignore[call-arg]

@@ -40,7 +40,7 @@ from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
 from twice.stores import footers, frames, manifest, merging
-from twice.stores.delta import log
+from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Transaction, locked
 from twice.stores.delta.log import Payload
 from twice.stores.durable import sync_file
@@ -98,10 +98,14 @@ class DeltaStore(
     """Delta tables under one root, or in Spark's catalog."""
 
     kind: ClassVar[str] = "delta"
-    lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "its files belong to Delta's log, which names them"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        "TransactsTables": "a Delta transaction is that of one table",
+        "DeliversFiles": "its files belong to Delta's log, which names them",
+    }
 
-    def __init__(self, root: str, engine: Any, locations: Locations) -> None:
+    def __init__(self, root: str, engine: Any, locations: Locations, views: str = "") -> None:
         self.root = root
+        self.views = views
         self.engine = engine
         self.locations = locations
         self._folders: dict[str, str] = {}
@@ -197,9 +201,11 @@ class DeltaStore(
         return True
 
     def refuse_table(self, name: str) -> None:
-        """Refuse a name that is a table already."""
+        """Refuse a name that is a table already, on disk or in the catalog that gets the SQL view."""
         if log.commit_versions(self.table(name)):
             raise a_table(name)
+        if self.views:
+            sql_views.refuse_table(self.engine.spark, self._sql_name(name))
 
     def labelled(self, rows: Rows, column: str, label: str) -> Rows:
         """Return rows with one more column that holds a literal."""
@@ -475,6 +481,26 @@ class DeltaStore(
         folder = manifest.log_folder(self.table(name))
         if os.path.isdir(folder):
             sync_file(folder)
+        if self.views and self.engine.started:
+            self._write_sql_view(name)
+
+    def _write_sql_view(self, name: str) -> None:
+        """Write the SQL view of a view, or of the one that a table is behind."""
+        for target in (name, name.rpartition("/")[0]):
+            view = self._view(target) if target else None
+            if view is None:
+                continue
+            shown = [one for one in view.members if one.name == view.current or view.by]
+            paths = {
+                os.path.join(self.table(target), *one.name.split("/")): None if one.covers or not view.by else one.label
+                for one in shown
+                if log.commit_versions(self.table(f"{target}/{one.name}"))
+            }
+            if paths:
+                sql_views.write(self.engine.spark, self._sql_name(target), paths, view.by)
+
+    def _sql_name(self, name: str) -> str:
+        return f"{_identifier(self.views)}.{quoted(name.rpartition('/')[2])}"
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the files of a transaction that will never commit, or a version that no view will name."""

@@ -84,7 +84,10 @@ class ParquetStore(
     """Tables of Parquet files under one root, visible through their manifests."""
 
     kind: ClassVar[str] = "parquet"
-    lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "its files belong to manifests and are named by attempts"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        "TransactsTables": "a manifest is that of one table, and two cannot be linked at once",
+        "DeliversFiles": "its files belong to manifests and are named by attempts",
+    }
 
     def __init__(self, root: str, engine: Any) -> None:
         self.root = root

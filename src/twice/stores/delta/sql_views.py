@@ -1,0 +1,51 @@
+"""How do people who know only SQL see a view of Twice?
+
+Where the project names a schema of Spark's catalog, each view over Delta tables has a persistent SQL
+view there. A catalog cannot compare and set, so the manifest stays the truth, and whoever publishes
+writes the SQL view anew from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twice.errors import Misuse
+from twice.slices import quoted, string_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def refuse_table(spark: SparkSession, name: str) -> None:
+    """Refuse a name that is a table in the catalog: it is somebody's.
+
+    Raises:
+        Misuse: The name is taken.
+    """
+    if spark.catalog.tableExists(name) and spark.catalog.getTable(name).tableType != "VIEW":
+        raise Misuse(
+            f"{name} is a table in Spark's catalog, and cannot become a view.",
+            "It was left as it is, and nothing was published.",
+            "Rename it, or choose another schema with views= of the store.",
+        )
+
+
+def write(spark: SparkSession, name: str, branches: Mapping[str, str | None], by: str) -> None:
+    """Write a SQL view over the Delta tables at some paths, each with its label or with none."""
+    columns: dict[str, str] = {}
+    schemas = {path: spark.read.format("delta").load(path).schema for path in branches}
+    for schema in schemas.values():
+        columns |= {field.name: field.dataType.simpleString() for field in schema.fields}
+    selects = []
+    for path, label in branches.items():
+        known = set(schemas[path].fieldNames())
+        shown = [
+            quoted(c) if c in known else f"CAST(NULL AS {kind}) AS {quoted(c)}"
+            for c, kind in columns.items()
+            if c != by
+        ]
+        if by:
+            shown.append(quoted(by) if label is None else f"{string_literal(label)} AS {quoted(by)}")
+        selects.append(f"SELECT {', '.join(shown)} FROM delta.{quoted(path)}")  # noqa: S608 - names are quoted
+    spark.sql(f"CREATE OR REPLACE VIEW {name} AS {' UNION ALL '.join(selects)}")
