@@ -182,7 +182,10 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
     notes = plan.notes
     _settle_now(store, job)
     if known != receipt:
-        notes += _confirmed(store, job.table, ledger, "", receipt, plan.base.version)
+        # Companions were published by the same attempt, which may have died before it could say so.
+        for found in plan.base.receipts.values():
+            if found.attempt == receipt.attempt:
+                notes += _confirmed(store, job.table, ledger, "", found, plan.base.version)
     return Outcome(
         state="skipped",
         slot=job.slot,

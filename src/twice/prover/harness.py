@@ -60,15 +60,18 @@ def points_of(world: World) -> list[str]:
     return points
 
 
-def deaths_at_every_point(
-    make_world: Callable[[], World], only: Callable[[str], bool] = lambda _: True
-) -> Iterator[Verdict]:
-    """Die at each point of a clean pass in each way, run again, and yield what came of it."""
+def deaths_at_every_point(make_world: Callable[[], World], *, both_ways: bool = True) -> Iterator[Verdict]:
+    """Die at each point of a clean pass, run again, and yield what came of it.
+
+    A process that dies leaves everything as it is; a reply that is lost is an error which the run itself
+    sees. Where both are not asked for, replies are lost only around the publish.
+    """
     clean = make_world()
-    points = points_of(clean)
+    points = list(dict.fromkeys(points_of(clean)))
     expected = clean.snapshot()
-    for point in filter(only, points):
-        for death in (Died, LostReply):
+    last_before = points.index("publish.before") if "publish.before" in points else 0
+    for number, point in enumerate(points):
+        for death in (Died, LostReply) if both_ways or number >= last_before else (Died,):
             yield Verdict(point, death.__name__, _survives(make_world(), point, death, expected))
 
 
