@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from twice.columns import NO_CHANGES, ColumnPolicy
-from twice.errors import Misuse
+from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import Sight
@@ -70,6 +70,25 @@ class LookBack:
 
     column: str
     since: datetime
+
+    def refuse_unknown(self, count: int) -> None:
+        """Refuse rows without a time: a rerun could not find them again.
+
+        Raises:
+            NotPublished: There are some.
+        """
+        if count:
+            raise NotPublished(
+                f"{count} {'row has' if count == 1 else 'rows have'} NULL in {self.column!r}, the column of the look-back window.",
+                "A rerun would not find them and add them again, so nothing was published.",
+                "Fill the column in the transform.",
+            )
+
+    def no_time(self) -> Misuse:
+        """Say that the column does not hold times."""
+        return Misuse(
+            f"The column {self.column!r} of the look-back window holds no time.", fix="Use a date or timestamp."
+        )
 
 
 @dataclass(frozen=True)
@@ -236,12 +255,12 @@ class UnitesTables(Protocol):
     """Can show several tables under one name, and add one to them in one step."""
 
     @abstractmethod
-    def open_member(self, view: str, member: str, by: str, limit: int) -> None:
-        """Let a view name a table, which may be filled later; done before, this does nothing."""
+    def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
+        """Let a view of one pipeline name a table, which may be filled later; done before, this does nothing."""
 
     @abstractmethod
     def members(self, view: str) -> Mapping[str, Sight]:
-        """Return the tables that a view unites and that are not frozen, with what each holds."""
+        """Return the tables that a view unites, with what each holds."""
 
     @abstractmethod
     def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:

@@ -185,7 +185,7 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
         # Companions were published by the same attempt, which may have died before it could say so.
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
-                notes += _confirmed(store, job.table, ledger, "", found, plan.base.version)
+                notes += _confirmed(ledger, "", found, plan.base.version)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -200,20 +200,18 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
 
 
 def _settle_now(store: Store, job: Job) -> None:
-    """Complete what an attempt may have left undone after its publish; a skip says that all is well."""
+    """Complete what follows a publish, in this attempt or in one that died: success says that all is well."""
     try:
         store.settle(job.table)
-    except OSError as error:
-        raise NotPublished(
-            f"{job.slot.label} is published, and what follows its publish could not be completed: {explain(error)}",
-            "Readers may not see it yet.",
-            "Correct the cause and run again.",
+    except Exception as error:
+        raise OutcomeUnknown(
+            f"{job.slot.label} has its receipt, and what follows the publish could not be completed: {explain(error)}",
+            "Some readers may not see it yet.",
+            "Correct the cause and run again: it is completed then.",
         ) from error
 
 
 def _confirmed(
-    store: Store,
-    table: str,
     ledger: SqliteLedger,
     attempt: str,
     receipt: Receipt,
@@ -223,7 +221,6 @@ def _confirmed(
 ) -> tuple[str, ...]:
     """Let the ledger know what the store holds. Rows that are visible and proven stay so if it cannot."""
     try:
-        store.settle(table)
         ledger.confirm(attempt, receipt, version, state, reason)
     except (NotPublished, OSError) as error:
         return (f"the ledger could not record it, and the next run will: {explain(error)}",)
@@ -342,7 +339,9 @@ class _Attempt:
             staged = self._stage(plan, work, parts)
         except Conflict:
             return None
-        receipts = [self._receipt(plan, part, staged) for part in parts]
+        others = {slot.text: plan.base.receipts[slot.text].rows for slot in plan.companions}
+        rows = {**others, self.job.slot.text: max(staged.rows - sum(others.values()), 0)}
+        receipts = [self._receipt(plan, part, staged, rows[part.job.slot.text]) for part in parts]
         reach("publish.before")
         try:
             self.store.publish(work, staged, receipts)
@@ -422,7 +421,7 @@ class _Attempt:
                 "Run again: the new content is taken as it is then.",
             )
 
-    def _receipt(self, plan: Plan, part: Part, staged: Staged) -> Receipt:
+    def _receipt(self, plan: Plan, part: Part, staged: Staged, rows: int) -> Receipt:
         slot = part.job.slot.text
         before = plan.base.receipt(slot)
         once = {*before.once, *before.partitions} - set(staged.partitions) if before else set()
@@ -433,7 +432,7 @@ class _Attempt:
             fingerprint=part.fingerprint,
             code=self.job.code,
             owner=self.ledger.id,
-            rows=staged.rows if part.job is self.job else (before.rows if before else 0),
+            rows=rows,
             partitions=staged.partitions,
             once=tuple(sorted(once)),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -518,13 +517,12 @@ class _Attempt:
     def _finish(
         self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str, said: tuple[str, ...] = ()
     ) -> Outcome:
+        _settle_now(self.store, self.job)
         notes = said + plan.notes
-        notes += _confirmed(self.store, self.job.table, self.ledger, self.name, found, sight.version, state, reason)
+        notes += _confirmed(self.ledger, self.name, found, sight.version, state, reason)
         for slot in plan.companions:
             if slot.text in sight.receipts:
-                notes += _confirmed(
-                    self.store, self.job.table, self.ledger, "", sight.receipts[slot.text], sight.version
-                )
+                notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
         reach("confirmed")
         return Outcome(
             state=state,

@@ -86,5 +86,5 @@ def cells(only: Iterable[str] | None = None) -> list[Cell]:
 def _cell(name: str, pattern: Pattern, kind: str) -> Cell:
     store = store_class(kind)
     lacking = missing(pattern, store)
-    why = "; ".join(store.lacks.get(ability.__name__, f"lacks {ability.__name__}") for ability in lacking)
+    why = "; ".join(dict.fromkeys(store.lacks.get(a.__name__, f"lacks {a.__name__}") for a in lacking))
     return Cell(name, kind, not lacking, why)

@@ -168,21 +168,44 @@ def changes_text(inserted: int, updated: int, deleted: int, rows: int) -> str:
 
 def merged(target: Iterable[Row], source: Iterable[Row], rule: MergeRule) -> Merged:
     """Apply a merge to plain rows."""
-    rows = {key_of(row, rule.keys): row for row in target}
+    rows: dict[tuple[Any, ...], list[Row]] = {}
+    for row in target:
+        rows.setdefault(key_of(row, rule.keys), []).append(row)
     counts = {"insert": 0, "update": 0, "delete": 0, "none": 0}
     for row in source:
         key = key_of(row, rule.keys)
-        action = _action(row, rows.get(key), rule)
+        there = rows.get(key, [])
+        actions = {_action(row, one, rule) for one in there} or {_action(row, None, rule)}
+        changes = actions - {"none"}
+        if changes and len(there) > 1:
+            refuse_repeated([row], rule)
+        action = changes.pop() if changes else "none"
         counts[action] += 1
         if action == "delete":
             del rows[key]
         elif action != "none":
-            rows[key] = {column: row[column] for column in rule.stored(row)}
-    return Merged(tuple(rows.values()), counts["insert"], counts["update"], counts["delete"])
+            rows[key] = [{column: row[column] for column in rule.stored(row)}]
+    kept = tuple(row for group in rows.values() for row in group)
+    return Merged(kept, counts["insert"], counts["update"], counts["delete"])
+
+
+def refuse_repeated(sample: Sequence[Row], rule: MergeRule) -> None:
+    """Name keys that the table itself holds in several rows: they cannot be changed as one.
+
+    Raises:
+        NotPublished: There are some.
+    """
+    if sample:
+        named = "; ".join(", ".join(f"{key}={row[key]!r}" for key in rule.keys) for row in sample)
+        raise NotPublished(
+            f"The table itself holds a key in several rows: {named}.",
+            "Which of them a change is about is not known, so nothing was published.",
+            "Remove the copies from the table, or add columns to keys= that tell them apart.",
+        )
 
 
 def _action(row: Row, there: Row | None, rule: MergeRule) -> str:
-    gone = bool(rule.deleted and row[rule.deleted]) and not rule.soft
+    gone = bool(rule.deleted) and not rule.soft and _is_true(row[rule.deleted or ""])
     if there is None:
         # The live guard: a deleted row that is not there stays away, also when its batch is replayed.
         return "none" if gone else "insert"
@@ -192,6 +215,11 @@ def _action(row: Row, there: Row | None, rule: MergeRule) -> str:
         return "delete"
     same = all(_comparable(row[column]) == _comparable(there[column]) for column in rule.stored(row))
     return "none" if same else "update"
+
+
+def _is_true(mark: Any) -> bool:
+    """Read a mark as Spark casts it."""
+    return mark.strip().lower() in ("true", "t", "yes", "y", "1") if isinstance(mark, str) else bool(mark)
 
 
 def _is_late(ours: Any, theirs: Any) -> bool:

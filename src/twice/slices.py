@@ -126,11 +126,11 @@ class ColumnSlice:
             return value == self.number
         return bool(value == self.label)
 
-    def holds_text(self, value: str) -> bool:
-        """Tell whether a value lies in the slice, as the name of a partition writes it."""
-        if self.slot.interval is None or self._own_day() is None:
-            return value == self.label
-        return value in (self.day.isoformat(), f"{self.day:%Y%m%d}")
+    def holds_text(self, value: str, kind: str) -> bool:
+        """Tell whether a value of a type lies in the slice, as the name of a partition writes it."""
+        if kind in ("date", "string"):
+            return value == (self.day.isoformat() if kind == "date" else self.label)
+        return value == str(self.number)
 
     @property
     def text(self) -> str:

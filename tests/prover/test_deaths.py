@@ -120,8 +120,8 @@ def test_the_harness_catches_an_executor_that_confirms_before_it_publishes(make_
 
     original = _Attempt._receipt
 
-    def confirms_first(self, plan, part, staged):
-        receipt = original(self, plan, part, staged)
+    def confirms_first(self, plan, part, staged, rows):
+        receipt = original(self, plan, part, staged, rows)
         self.ledger.confirm(self.name, receipt, 0)
         return receipt
 

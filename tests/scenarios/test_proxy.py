@@ -52,7 +52,7 @@ def test_75_back_and_forward(devices):
     point(devices, 1)
     assert ids(devices) == sorted(D1)
     assert devices.run(DAYS[0]).state == "skipped"
-    with pytest.raises(ProofGone, match="pointed back"):
+    with pytest.raises(ProofGone, match=r"(?i)the view points at"):
         devices.run(DAYS[1])
     point(devices, 2)
     assert ids(devices) == sorted(D4)
@@ -119,7 +119,7 @@ def test_a_sealed_view_takes_no_more(devices):
     publish(devices, DAYS[0], D1)
     target = f"{devices.kind}:{devices.target}"
     twice.seal(target, "handed over to the archive", project=devices.project)
-    with pytest.raises(Fenced, match="takes nothing more for .*: handed over"):
+    with pytest.raises(Fenced, match=r"takes nothing more for .*: handed over"):
         publish(devices, DAYS[1], D4)
     assert ids(devices) == sorted(D1)
     twice.seal(target, "", project=devices.project)

@@ -166,10 +166,12 @@ def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
         return [pipeline.slot()]
     closed = pipeline.schedule.closed(datetime.now(UTC))
     slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
-    sight = project.store(pipeline.target.store).look(pipeline.target.name)
-    if asked.force or not pipeline.pattern.compares_head:
+    pattern, store = pipeline.pattern, project.store(pipeline.target.store)
+    if asked.force or not pattern.compares_head:
         return slots
-    return [slot for slot in slots if not pipeline.pattern.refusal(slot, sight, forced=False)]
+    tables = {slot: pattern.table(slot, pipeline.zone) for slot in slots}
+    sights = {name: store.look(name) for name in set(tables.values())}
+    return [slot for slot in slots if not pattern.refusal(slot, sights[tables[slot]], forced=False)]
 
 
 @click.command("backfill")

@@ -84,16 +84,13 @@ class FastMetadataCleaner(OnTarget):
             slots = [slot for slot in map(Slot.parse, sight.receipts) if slot.interval]
             if not slots:
                 continue
+            begin = min(slot.interval.start for slot in slots if slot.interval)
+            own = period_of(begin, self.period, zone_named(zone))[1]
             # A week belongs where it begins, also if it ends in the next year.
-            begins = min(
-                period_of(slot.interval.start, self.period, zone_named(zone))[1].start
-                for slot in slots
-                if slot.interval
-            )
-            label, interval = period_of(begins, into, zone_named(zone))
-            if interval.end <= before:
+            label, interval = period_of(own.start, into, zone_named(zone))
+            if max(interval.end, own.end) <= before and label not in members:
                 found.setdefault(label, []).append(member)
-        return found
+        return {label: united for label, united in found.items() if len(united) > 1}
 
     def table(self, slot: Slot, zone: str) -> str:
         """The table of the slot's period."""
@@ -110,7 +107,7 @@ class FastMetadataCleaner(OnTarget):
         view, label = slot.target.name, self.label(slot, zone)
 
         def open_period(store: Any) -> None:
-            store.open_member(view, label, self.by, self.tables_at_most)
+            store.open_member(view, label, self.by, self.tables_at_most, slot.pipeline)
 
         return (Prepare("view.open", f"let the view {slot.target.text} name the table of {label}", act=open_period),)
 

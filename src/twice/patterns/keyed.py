@@ -115,7 +115,7 @@ class KeyedTable(_KeyedContainer):
         view, name = slot.target.name, self._rendered(slot, zone)
 
         def open_table(store: Any) -> None:
-            store.open_member(view, name, self.by, self.tables_at_most)
+            store.open_member(view, name, self.by, self.tables_at_most, slot.pipeline)
 
         return (Prepare("view.open", f"let the view {slot.target.text} name the table {name}", act=open_table),)
 

@@ -43,6 +43,10 @@ class Table:
                 "Nothing was read and nothing was published.",
                 "Run the pipeline that writes it first.",
             )
+        if self.version is not None and not sight.pinned:
+            raise Misuse(
+                f"{self.target!r} unites several tables, so it has no version to read.", fix="Leave version= out."
+            )
         if self.version is not None:
             return TableVersion(store, target, self.version, self.version, sight.table_id)
         version = sight.version if sight.pinned else None

@@ -3,8 +3,8 @@
 A delivery has two steps that cannot be one. First the receipt is linked into a log beside the files, as
 for a Parquet table: that is the publish, and it names the file that is ready. Then, under a lock, the
 file is renamed to its final name. Whoever dies between the two leaves a delivery that is due; the next
-run of the slot, or any other publish, completes it. A file that was delivered and is gone or changed
-ends the proof of its slot.
+run of the slot, or any other publish, completes it. A file that was delivered and is gone, or has another
+size, ends the proof of its slot.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from twice.abilities import DeliversFiles, Delivery, Rows, Staged, Store, Swept, Work
-from twice.errors import Misuse, NotPublished
+from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
-from twice.runs import Receipt
+from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
 from twice.sources.files import content_hash, spark_path
 from twice.stores import frames
@@ -30,6 +31,7 @@ from twice.stores.manifest import DataFile, Manifest
 
 _READY = os.path.join("_twice", "ready")
 _LOCK = os.path.join("_twice", "lock")
+_threads: dict[str, threading.Lock] = {}
 _NO_TABLES = "it delivers files, which no reader of tables knows"
 
 
@@ -107,7 +109,9 @@ class FilesStore(Store, DeliversFiles):
         file, attempt = staged.handle
 
         def change(base: Manifest, following: Manifest) -> Manifest:
-            kept = tuple(one for one in base.files if one.slot != work.slot and one.path != file.path)
+            if any(one.path == file.path and one.slot != work.slot for one in base.files):
+                raise Conflict("another slot delivers under that name")
+            kept = tuple(one for one in base.files if one.slot != work.slot)
             return replace(following, files=(*kept, file), made_by=f"publish {attempt}", data_version=following.version)
 
         log.publish(folder, work, receipts, change)
@@ -146,7 +150,7 @@ class FilesStore(Store, DeliversFiles):
         folder = os.path.join(self.table(name), _READY)
         current = log.newest(self.table(name))
         due = {_attempt_of(current, file) for file in current.files}
-        staged = os.listdir(folder) if os.path.isdir(folder) else []
+        staged = filter(is_attempt, os.listdir(folder)) if os.path.isdir(folder) else ()
         dead = tuple(sorted(set(staged) - live - due))
         paths = [
             os.path.join(at, one)
@@ -158,9 +162,11 @@ class FilesStore(Store, DeliversFiles):
         if dry_run or not dead:
             return found
         # From now on a publish of theirs is refused, should one of them wake up.
-        log.append(
-            self.table(name), replace(log.successor(current, "tidy"), swept=tuple(sorted({*current.swept, *dead})))
-        )
+        named = tuple(sorted({*current.swept, *dead}))
+        try:
+            log.append(self.table(name), replace(log.successor(current, "tidy"), swept=named))
+        except Conflict:
+            return Swept(notes=("a publish came first, so nothing was removed: try again",))
         for attempt in dead:
             shutil.rmtree(os.path.join(folder, attempt), ignore_errors=True)
         return found
@@ -226,15 +232,22 @@ def _deliver(folder: str, file: DataFile) -> None:
             # A marker speaks for the content beside it: it goes before that changes.
             os.unlink(marker)
             sync_file(folder)
+        if marker:
+            # Whoever receives the file may take the marker away: it is set once a delivery.
+            with open(os.path.join(folder, _READY, f"{file.partition}.due"), "ab"):
+                pass
         os.replace(ready, os.path.join(folder, file.path))
         reach("files.delivered")
         sync_file(folder)
         shutil.rmtree(os.path.dirname(ready), ignore_errors=True)
-    if file.partition and not os.path.exists(os.path.join(folder, file.partition)) and _is_delivered(folder, file):
-        with open(os.path.join(folder, file.partition), "xb"):
+    marker = os.path.join(folder, file.partition) if file.partition else ""
+    due = os.path.join(folder, _READY, f"{file.partition}.due") if marker else ""
+    if marker and os.path.exists(due):
+        with open(marker, "ab"):
             pass
         reach("files.marked")
         sync_file(folder)
+        os.unlink(due)
 
 
 def _take_back(folder: str, current: Manifest) -> None:
@@ -264,7 +277,9 @@ def _damage(folder: str, file: DataFile) -> str:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Let one process deliver at a time; the kernel frees the lock of one that dies."""
-    with open(os.path.join(folder, _LOCK), "ab") as file:
+    """Let one thread of one process deliver at a time; the kernel frees the lock of a process that dies."""
+    # The kernel's lock does not keep the threads of one process apart, and closing a second handle would free it.
+    own = _threads.setdefault(os.path.realpath(folder), threading.Lock())
+    with own, open(os.path.join(folder, _LOCK), "ab") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield

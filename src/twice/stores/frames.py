@@ -183,9 +183,7 @@ def _in_time(observation: Any) -> Mapping[str, Any]:
 
 def with_lineage(rows: DataFrame, column: str | None, slot: str) -> DataFrame:
     """Return the rows with a column that carries their slot, if one is declared."""
-    from pyspark.sql import functions as F
-
-    return rows.withColumn(column, F.lit(slot)) if column else rows
+    return labelled(rows, column, slot) if column else rows
 
 
 def labelled(rows: DataFrame, column: str, label: str) -> DataFrame:

@@ -94,6 +94,7 @@ class Manifest:
     current: str = ""
     by: str = ""
     sealed: str = ""
+    writer: str = ""
 
     @property
     def is_view(self) -> bool:
@@ -126,6 +127,7 @@ class Manifest:
                 "current": self.current,
                 "by": self.by,
                 "sealed": self.sealed,
+                "writer": self.writer,
             }
         return json.dumps(values, indent=1).encode()
 
@@ -156,6 +158,7 @@ class Manifest:
             current=values.get("current", ""),
             by=values.get("by", ""),
             sealed=values.get("sealed", ""),
+            writer=values.get("writer", ""),
         )
 
 

@@ -80,6 +80,7 @@ class United:
     by: str
     members: tuple[str, ...] = ()
     frozen: Mapping[str, str] = field(default_factory=dict)
+    writer: str = ""
 
 
 class MemoryStore(
@@ -175,7 +176,7 @@ class MemoryStore(
 
     def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
         """Hold the rows to be added; every row here knows its slot, with or without lineage."""
-        kept = self._fitted(work, [{**row, **({lineage: work.slot} if lineage else {})} for row in rows])
+        kept = self._fitted(work, self.labelled(rows, lineage, work.slot) if lineage else rows)
         outside = sum(not check.holds(row) for row in kept) if check else 0
         return Staged(len(kept), outside, handle=("slot", kept))
 
@@ -184,7 +185,7 @@ class MemoryStore(
         kept = {
             name: self._fitted(
                 replace(work, name=f"{work.name}/{name}"),
-                [{**row, **({lineage: work.slot} if lineage else {})} for row in part],
+                self.labelled(part, lineage, work.slot) if lineage else part,
             )
             for name, part in rows.items()
         }
@@ -207,7 +208,7 @@ class MemoryStore(
         now = self._newest(work.name)
         source = merges.prepared(self._fitted(work, rows), rule)
         there = [row for _, row in self._widened(now, source)]
-        searched = [row for row in there if look_back is None or _is_since(row[look_back.column], look_back)]
+        searched = there if look_back is None else _searched(there, source, look_back)
         known = {merges.key_of(row, rule.keys) for row in searched}
         new = [row for row in source if merges.key_of(row, rule.keys) not in known]
         notes = (merges.changes_text(len(new), 0, 0, len(source)),)
@@ -234,7 +235,7 @@ class MemoryStore(
             if chosen is None:
                 raise Misuse(f"{version} is not a version of {name}.", fix=f"See: twice versions {name}")
             later = now.editions[now.editions.index(chosen) + 1 :]
-            why = f"the view was pointed back to {version}, from before the slot's rows"
+            why = f"the view points at {version}, from before the slot's rows"
             ended = {one.slot: why for one in later if now.receipts[one.slot].generation == one.generation}
             pointed = replace(now, number=now.number + 1, rows=chosen.rows, current=version, ended=ended)
             self._append(name, replace(pointed, data_version=pointed.number, outside="; ".join(set(ended.values()))))
@@ -245,12 +246,14 @@ class MemoryStore(
             now = self._newest(name)
             self._append(name, replace(now, number=now.number + 1, sealed=why))
 
-    def open_member(self, view: str, member: str, by: str, limit: int) -> None:
+    def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
         """Let a view name a table, which may be filled later."""
         with self._lock:
             if view in self._tables:
                 raise Misuse(f"{view} is a table, and cannot become a view.", fix="Write to another target.")
-            known = self._united.get(view, United(by))
+            known = self._united.get(view, United(by, writer=writer))
+            if known.writer != writer:
+                raise Misuse(f"The view {view} is written by the pipeline {known.writer!r}.")
             if member in known.members:
                 return
             if len(known.members) >= limit:
@@ -265,8 +268,7 @@ class MemoryStore(
     def members(self, view: str) -> Mapping[str, Sight]:
         """Return the tables that a view unites, with what each holds."""
         names = self._united[view].members if view in self._united else ()
-        covered = self._united[view].frozen if view in self._united else {}
-        found = {name: self.look(f"{view}/{name}") for name in names if name not in covered.values()}
+        found = {name: self.look(f"{view}/{name}") for name in names}
         return {name: sight for name, sight in found.items() if sight.exists}
 
     def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
@@ -459,15 +461,20 @@ def with_label(row: Row, column: str, label: str) -> Row:
     return {**row, column: label}
 
 
-def _is_since(value: Any, look_back: LookBack) -> bool:
-    """Tell whether a row's time lies in the window; one without a time does not."""
-    if value is None:
-        return False
-    if not isinstance(value, date):
-        raise Misuse(f"The column {look_back.column!r} of the look-back window holds no time.")
+def _searched(there: Sequence[Row], source: Sequence[Row], look_back: LookBack) -> list[Row]:
+    """Return the rows of the window; it reaches back to the oldest row of the source, if that is older."""
+    look_back.refuse_unknown(sum(row.get(look_back.column) is None for row in source))
+    since = min([look_back.since, *(_moment(row, look_back) for row in source)])
+    return [row for row in there if row[look_back.column] is not None and _moment(row, look_back) >= since]
+
+
+def _moment(row: Row, look_back: LookBack) -> datetime:
+    value = row[look_back.column]
     if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)) >= look_back.since
-    return value >= look_back.since.date()
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not isinstance(value, date):
+        raise look_back.no_time()
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
 
 
 def _columns(rows: Sequence[Any]) -> tuple[str, ...]:

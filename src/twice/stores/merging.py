@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from twice.abilities import LookBack
-from twice.merges import MergeRule, changes_text, refuse_duplicates, refuse_null_keys, refuse_null_order
+from twice.merges import (
+    MergeRule,
+    changes_text,
+    refuse_duplicates,
+    refuse_null_keys,
+    refuse_null_order,
+    refuse_repeated,
+)
 from twice.slices import moment_literal, quoted, string_literal
 from twice.stores.frames import types
 
@@ -129,7 +136,10 @@ def _one_a_key(rows: DataFrame, rule: MergeRule) -> DataFrame:
     # NULL comes first either way, so that it is kept and refused by name.
     by = order.asc_nulls_first() if rule.first else order.desc_nulls_first()
     window = Window.partitionBy(*(rows[quoted(key)] for key in rule.keys)).orderBy(by)
-    return rows.withColumn(_RANK, F.rank().over(window)).where(f"{_RANK} = 1").drop(_RANK).dropDuplicates()
+    first = rows.withColumn(_RANK, F.rank().over(window)).where(f"{_RANK} = 1").drop(_RANK)
+    # Copies cannot be told where Spark cannot compare: they are then refused like any two rows with one key.
+    comparable = not any(_is_unordered(field.dataType) for field in rows.schema.fields)
+    return first.dropDuplicates() if comparable else first
 
 
 # ---------------------------------------------------------------- bounds
@@ -168,14 +178,30 @@ def literal(value: Any) -> str:
 
 
 def since(look_back: LookBack | None, rows: DataFrame) -> str:
-    """Return the look-back window as a condition on the table."""
+    """Return the look-back window as a condition on the table.
+
+    It reaches back to the oldest row of the source, if that is older: a rerun has to find its own rows.
+
+    Raises:
+        NotPublished: A row has no time.
+    """
     if look_back is None:
         return ""
-    kind = types(rows).get(look_back.column, "")
+    from pyspark.sql import functions as F
+
     column = quoted(look_back.column)
-    if kind == "date":
-        return f"{column} >= DATE '{look_back.since:%Y-%m-%d}'"
-    return f"{column} >= {moment_literal(look_back.since, kind)}"
+    kind = types(rows).get(look_back.column, "")
+    if not kind.startswith(("date", "timestamp")):
+        raise look_back.no_time()
+    start = f"DATE '{look_back.since:%Y-%m-%d}'" if kind == "date" else moment_literal(look_back.since, kind)
+    found = rows.agg(
+        F.min(F.least(F.expr(start), F.col(column))).cast("string").alias("first"),
+        F.sum(F.when(F.col(column).isNull(), 1).otherwise(0)).alias("unknown"),
+    ).first()
+    look_back.refuse_unknown((found["unknown"] if found else 0) or 0)
+    if not found or found["first"] is None:
+        return f"{column} >= {start}"
+    return f"{column} >= CAST({string_literal(found['first'])} AS {kind})"
 
 
 # ---------------------------------------------------------------- what changes
@@ -232,7 +258,21 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
     found = joined.withColumn(ACTION, _action(rows, there, kept_columns, rule)).where(f"{ACTION} IS NOT NULL")
     kept = found.select(*(found[quoted(column)] for column in kept_columns), found[ACTION]).localCheckpoint(eager=False)
     counts = {row[ACTION]: row["count"] for row in kept.groupBy(ACTION).count().collect()}
+    if counts.get(UPDATE, 0) + counts.get(DELETE, 0):
+        _refuse_repeated(kept.where(f"{ACTION} <> '{INSERT}'"), hits, rule)
     return Changes(kept, counts.get(INSERT, 0), counts.get(UPDATE, 0), counts.get(DELETE, 0))
+
+
+def _refuse_repeated(changed: DataFrame, hits: DataFrame, rule: MergeRule) -> None:
+    """A key that the table holds several times cannot be updated as one row.
+
+    Raises:
+        NotPublished: With the keys named.
+    """
+    keys = [quoted(key) for key in rule.keys]
+    found = hits.join(changed.select(*keys).distinct(), list(rule.keys), "left_semi").groupBy(*keys).count()
+    sample = found.where("count > 1").limit(_SAMPLE).collect()
+    refuse_repeated([row.asDict() for row in sample], rule)
 
 
 def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: MergeRule) -> Column:

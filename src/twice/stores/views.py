@@ -16,7 +16,7 @@ from typing import Protocol
 from twice.abilities import PointedAt, Rows, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
-from twice.runs import Receipt, digest
+from twice.runs import Receipt, Slot, digest
 from twice.sight import NO_TABLE, Sight
 from twice.stores import manifest as log
 from twice.stores.manifest import VIEW, Manifest, Member
@@ -107,12 +107,12 @@ class Views:
         there = [sight for sight in seen.values() if sight.exists]
         if not there:
             return Sight()
-        facts = [[member, sight.table_id, sight.data_version] for member, sight in sorted(seen.items())]
+        facts = sorted(fact for member in view.members for fact in _facts(seen[member.name]))
         return Sight(
             version=view.version,
             head=view.version,
             table_id=view.table_id,
-            owner="+".join(sorted({sight.owner for sight in there})),
+            owner="+".join(sorted({one.owner for one in there if not one.owner.startswith(CLOSED)})),
             receipts={slot: receipt for sight in there for slot, receipt in sight.receipts.items()},
             ended={slot: why for sight in there for slot, why in sight.ended.items()},
             gone=frozenset().union(*(sight.gone for sight in there)),
@@ -121,8 +121,10 @@ class Views:
             pinned=False,
         )
 
-    def read_view(self: TablesInFolders, name: str, view: Manifest) -> Rows:
+    def read_view(self: TablesInFolders, name: str, view: Manifest, version: int | None = None) -> Rows:
         """Return the rows of the current table, or of all tables with their label."""
+        if view.by and version is not None:
+            raise Misuse(f"{name} unites several tables, so it has no version to read.", fix="Leave version out.")
         if not view.by:
             member = view.member(view.current)
             if member is None:
@@ -157,18 +159,24 @@ class Views:
             return
         for member in view.members:
             sight = self.look(f"{name}/{member.name}")
-            if sight.exists and sight.owner != owner:
+            # A table that is being frozen stays closed, whoever owns the view.
+            if sight.exists and sight.owner != owner and not sight.owner.startswith(CLOSED):
                 self.take_over(f"{name}/{member.name}", sight, owner)
 
     # ---------------------------------------------------------------- tables that are united
 
-    def open_member(self: TablesInFolders, view: str, member: str, by: str, limit: int) -> None:
+    def open_member(self: TablesInFolders, view: str, member: str, by: str, limit: int, writer: str) -> None:
         """Let a view name a table, which may be filled later; done before, this does nothing."""
         folder = self.table(view)
         self.refuse_table(view)
 
         def add(base: Manifest, following: Manifest) -> Manifest | None:
             _refuse_other_kinds(view, base, by)
+            if base.writer not in ("", writer):
+                raise Misuse(
+                    f"The view {view} is written by the pipeline {base.writer!r}; {writer!r} cannot write it too.",
+                    fix=f"Give it a target of its own; a renamed pipeline says was={base.writer!r}.",
+                )
             if base.member(member) or any(member in one.covers for one in base.members):
                 return None
             if len(base.members) >= limit:
@@ -178,15 +186,15 @@ class Views:
                     f"Freeze old periods into larger tables (twice freeze), or raise tables_at_most= above {limit}.",
                 )
             members = tuple(sorted((*base.members, Member(member, member)), key=lambda one: one.name))
-            return replace(following, kind=VIEW, by=by, members=members, made_by=f"open {member}")
+            return replace(following, kind=VIEW, by=by, members=members, writer=writer, made_by=f"open {member}")
 
         _change(folder, add)
         reach("view.opened")
 
     def members(self: TablesInFolders, view: str) -> Mapping[str, Sight]:
-        """Return the tables that a view unites and that are not frozen, with what each holds."""
+        """Return the tables that a view unites, with what each holds."""
         found = view_at(self.table(view))
-        names = [member.name for member in found.members if not member.covers] if found else []
+        names = [member.name for member in found.members] if found else []
         return {name: sight for name in names if (sight := self.look(f"{view}/{name}")).exists}
 
     def frozen_sight(self: TablesInFolders, name: str) -> Sight | None:
@@ -207,26 +215,34 @@ class Views:
         folder, found = self.table(view), view_at(self.table(view))
         if found is None or not found.by:
             raise Misuse(f"{view} is no view of several tables.")
-        if found.member(into):
-            raise Misuse(f"{view} has a table {into} already.", fix="Freeze into another period.")
+        done = found.member(into)
+        if done:
+            if set(done.covers) != set(members):
+                raise Misuse(f"{view} has a table {into} already.", fix="Freeze into another period.")
+            return
+        _close(self, view, into, members, owner)
+        # Looked at again, now that no publish can be added any more.
         sights = {member: self.look(f"{view}/{member}") for member in members}
-        for member, sight in sights.items():
-            if sight.owner not in (owner, CLOSED + into):
-                raise Fenced(f"The table {view}/{member} belongs to another ledger.", fix=f"twice adopt {view}")
-            if sight.owner == owner:
-                self.take_over(f"{view}/{member}", sight, CLOSED + into)
-                reach("view.closed")
         rows = [self.labelled(self.read(f"{view}/{member}"), found.by, member) for member in members]
         held = Sight(
             owner=owner,
             receipts={slot: one for sight in sights.values() for slot, one in sight.receipts.items()},
             ended={slot: why for sight in sights.values() for slot, why in sight.ended.items()},
         )
-        if not self.look(f"{view}/{into}").exists:
+        written = self.look(f"{view}/{into}")
+        if not written.exists:
             self.write_frozen(f"{view}/{into}", self.unite(rows), found.by, held)
+        elif set(written.receipts) != set(held.receipts):
+            raise Fenced(
+                f"An interrupted freeze wrote {view}/{into} with other periods than those that are there now.",
+                "Nothing was changed.",
+                f"Remove the table {into}, which no view names, and freeze again.",
+            )
         reach("view.frozen")
 
         def swap(base: Manifest, following: Manifest) -> Manifest | None:
+            if base.member(into):
+                return None
             kept = [one for one in base.members if one.name not in members]
             frozen = Member(into, into, covers=tuple(members))
             return replace(following, members=tuple(sorted((*kept, frozen), key=lambda one: one.name)))
@@ -317,6 +333,26 @@ class Views:
         reach("view.sealed")
 
 
+def _close(store: TablesInFolders, view: str, into: str, members: Sequence[str], owner: str) -> None:
+    """Let tables take no more publishes: their owner is then nobody's ledger."""
+    for member in members:
+        sight = store.look(f"{view}/{member}")
+        if sight.owner not in (owner, CLOSED + into):
+            raise Fenced(f"The table {view}/{member} belongs to another ledger.", fix=f"twice adopt {view}")
+        if sight.owner == owner:
+            store.take_over(f"{view}/{member}", sight, CLOSED + into)
+            reach("view.closed")
+
+
+def _facts(sight: Sight) -> list[tuple[str, str, int]]:
+    """What a reader of the view depends on: the editions of the slots, wherever their rows are kept now."""
+    if not sight.exists:
+        return []
+    return [(slot, receipt.attempt, receipt.generation) for slot, receipt in sight.receipts.items()] + [
+        (slot, why, 0) for slot, why in sight.ended.items()
+    ]
+
+
 def _branch(store: TablesInFolders, view: str, member: Member, by: str) -> Rows:
     """Return the rows of one table with its label; a frozen one has the labels of its rows already."""
     rows = store.read(f"{view}/{member.name}")
@@ -398,12 +434,18 @@ def _sight_of_versions(folder: str, view: Manifest) -> Sight:
 
 
 def _passed_by(view: Manifest) -> Iterator[tuple[str, str]]:
-    """Name the slots whose version is newer than the one that the view was pointed back to."""
+    """Name the slots that come after the one which the view shows: readers do not see them."""
+    shown = view.member(view.current)
     names = [member.name for member in view.members]
-    if view.current in names:
-        for member in view.members[names.index(view.current) + 1 :]:
-            if _is_edition(view, member):
-                yield member.slot, f"the view was pointed back to {view.current}, from before the slot's rows"
+    for member in view.members if shown else ():
+        later = names.index(member.name) > names.index(view.current) or _starts_after(member.slot, shown)
+        if later and _is_edition(view, member) and member.slot != (shown.slot if shown else ""):
+            yield member.slot, f"the view points at {view.current}, from before the slot's rows"
+
+
+def _starts_after(slot: str, shown: Member | None) -> bool:
+    one, other = Slot.parse(slot).interval, Slot.parse(shown.slot).interval if shown else None
+    return bool(one and other and one.start > other.start)
 
 
 def _is_edition(view: Manifest, member: Member) -> bool:
@@ -412,7 +454,16 @@ def _is_edition(view: Manifest, member: Member) -> bool:
 
 
 def _lost(folder: str, view: Manifest) -> Iterator[tuple[str, str]]:
-    """Name the slots whose table was removed by hand."""
+    """Name the slots whose version was removed or changed by hand."""
     for member in filter(lambda one: _is_edition(view, one), view.members):
-        if not os.path.isdir(os.path.join(folder, *member.name.split("/"))):
+        place = os.path.join(folder, *member.name.split("/"))
+        if not os.path.isdir(place):
             yield member.slot, f"its version {member.name} is gone"
+        elif not all(_is_whole(os.path.join(folder, file.path), file.size) for file in member.files):
+            yield member.slot, f"a file of its version {member.name} is gone or changed"
+        elif os.path.exists(os.path.join(place, "_delta_log", f"{1:020}.json")):
+            yield member.slot, f"its version {member.name} was changed from outside"
+
+
+def _is_whole(path: str, size: int) -> bool:
+    return os.path.isfile(path) and os.path.getsize(path) == size

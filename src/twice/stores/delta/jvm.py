@@ -50,10 +50,10 @@ class AddedFile:
         found = self.stats.get("numRecords")
         return int(found) if found is not None else None
 
-    def holds_only(self, bounds: ColumnSlice) -> bool:
-        """Tell whether its partition shows that all its rows lie in a slice."""
+    def holds_only(self, bounds: ColumnSlice, kind: str) -> bool:
+        """Tell whether its partition shows that all its rows lie in a slice by a column of some type."""
         value = self.partition.get(bounds.column)
-        return value is not None and bounds.holds_text(value)
+        return value is not None and bounds.holds_text(value, kind)
 
 
 class Transaction:

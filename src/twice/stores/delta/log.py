@@ -194,6 +194,7 @@ class _Walk:
     foreign: list[Commit] = field(default_factory=list)
     restores: list[Commit] = field(default_factory=list)
     replacements: list[tuple[int, frozenset[str]]] = field(default_factory=list)
+    editions: dict[str, set[int]] = field(default_factory=dict)
     data_version: int = NO_TABLE
     carried: Sight | None = None
 
@@ -216,7 +217,9 @@ class _Walk:
     def _take_ours(self, version: int, payload: Payload) -> None:
         self.owner = self.owner or payload.owner
         for receipt in payload.receipts:
-            self._keep(receipt.first_seen_in(version))
+            seen = receipt.first_seen_in(version)
+            self.editions.setdefault(receipt.slot, set()).add(seen.first_version or 0)
+            self._keep(seen)
         if payload.scope == "table":
             self.replacements.append((version, frozenset(receipt.slot for receipt in payload.receipts)))
         if payload.carried and not self.carried:
@@ -226,6 +229,7 @@ class _Walk:
         self.carried = carried
         self.data_version = max(self.data_version, carried.data_version)
         for slot, receipt in carried.receipts.items():
+            self.editions.setdefault(slot, set()).add(receipt.first_version or 0)
             if self._keep(receipt) and slot in carried.ended:
                 self.carried_ended[slot] = carried.ended[slot]
 
@@ -256,15 +260,19 @@ class _Walk:
 
     def gone(self, newest: int) -> frozenset[str]:
         """Return the slots whose rows surely went: by restores and our own replacements, and by nothing unknown."""
-        carried = self.carried.gone if self.carried and not self.restores else frozenset()
+        carried = self.carried.gone if self.carried and not self.restores and not self.foreign else frozenset()
         found = {
             slot
             for slot, receipt in self.receipts.items()
-            if receipt.first_version is not None
-            and not any(commit.version > receipt.first_version for commit in self.foreign)
-            and not self._has_rows(slot, receipt.first_version, newest)
+            if self._knows_every_edition(receipt)
+            and not any(commit.version > min(self.editions[slot]) for commit in self.foreign)
+            and not any(self._has_rows(slot, first, newest) for first in self.editions[slot])
         }
         return frozenset(found | (carried & set(self.carried_ended)))
+
+    def _knows_every_edition(self, receipt: Receipt) -> bool:
+        """A restore may bring back any edition, so the versions of all of them have to be known."""
+        return len(self.editions.get(receipt.slot, ())) == receipt.generation
 
     def _has_rows(self, slot: str, first: int, version: int) -> bool:
         """Tell whether rows that were written in one version may be in another: restores lead back from it."""

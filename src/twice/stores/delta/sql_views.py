@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 from twice.errors import Misuse
 from twice.slices import quoted, string_literal
 
+_MARK = "twice.view"
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def refuse_table(spark: SparkSession, name: str) -> None:
-    """Refuse a name that is a table in the catalog: it is somebody's.
+    """Refuse a name in the catalog that is somebody else's.
 
     Raises:
         Misuse: The name is taken.
     """
-    if spark.catalog.tableExists(name) and spark.catalog.getTable(name).tableType != "VIEW":
+    if spark.catalog.tableExists(name) and not _is_ours(spark, name):
         raise Misuse(
-            f"{name} is a table in Spark's catalog, and cannot become a view.",
+            f"{name} is a table in Spark's catalog, or a view that Twice did not make.",
             "It was left as it is, and nothing was published.",
             "Rename it, or choose another schema with views= of the store.",
         )
@@ -48,4 +50,12 @@ def write(spark: SparkSession, name: str, branches: Mapping[str, str | None], by
         if by:
             shown.append(quoted(by) if label is None else f"{string_literal(label)} AS {quoted(by)}")
         selects.append(f"SELECT {', '.join(shown)} FROM delta.{quoted(path)}")  # noqa: S608 - names are quoted
-    spark.sql(f"CREATE OR REPLACE VIEW {name} AS {' UNION ALL '.join(selects)}")
+    refuse_table(spark, name)
+    spark.sql(f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES ('{_MARK}' = 'yes') AS {' UNION ALL '.join(selects)}")
+
+
+def _is_ours(spark: SparkSession, name: str) -> bool:
+    """Tell whether a view carries the mark that those of Twice have."""
+    if spark.catalog.getTable(name).tableType != "VIEW":
+        return False
+    return any(row["key"] == _MARK for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect())

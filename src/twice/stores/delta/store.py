@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -281,6 +282,7 @@ class DeltaStore(
         if changes.total == changes.inserted:
             staged = self._inserted(work, transaction, changes.upserts, layout, source)
             return replace(staged, notes=notes)
+        self._refuse_blank_texts(changes.upserts, transaction.partition_columns)
         actions = transaction.merge(
             changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
         )
@@ -391,11 +393,17 @@ class DeltaStore(
         self, work: Work, staged: Staged, rows: Any, added: Sequence[AddedFile], partition_by: Sequence[str]
     ) -> None:
         """Delta reads an empty text in a partition column back as NULL: refuse it rather than change it."""
-        texts = [column for column in partition_by if frames.types(rows).get(column) == "string"]
-        doubtful = [column for column in texts if any(file.partition.get(column) is None for file in added)]
-        blank = rows.where(" OR ".join(f"{quoted(c)} = ''" for c in doubtful)).count() if doubtful else 0
-        if blank:
+        doubtful = [column for column in partition_by if any(file.partition.get(column) is None for file in added)]
+        try:
+            self._refuse_blank_texts(rows, doubtful)
+        except NotPublished:
             self.discard(work, staged)
+            raise
+
+    def _refuse_blank_texts(self, rows: Any, partition_by: Sequence[str]) -> None:
+        texts = [column for column in partition_by if frames.types(rows).get(column) == "string"]
+        blank = rows.where(" OR ".join(f"{quoted(c)} = ''" for c in texts)).count() if texts else 0
+        if blank:
             raise NotPublished(
                 f"{blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
                 "Delta would read it back as NULL, so nothing was published.",
@@ -406,7 +414,8 @@ class DeltaStore(
         """Count stray rows of a new table, unless its files show that there are none."""
         written: _Written = staged.handle
         added = written.transaction.added_files(written.actions)
-        if isinstance(bounds, ColumnSlice) and all(file.holds_only(bounds) for file in added):
+        kind = frames.types(rows).get(getattr(bounds, "column", ""), "")
+        if isinstance(bounds, ColumnSlice) and all(file.holds_only(bounds, kind) for file in added):
             return staged
         return replace(staged, outside=frames.stray_count(rows, predicate))
 
@@ -425,7 +434,9 @@ class DeltaStore(
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
-        self._register(work.name, table)
+        # The commit stands, whatever becomes of the catalog's entry: the next run registers it.
+        with suppress(Exception):
+            self._register(work.name, table)
 
     def _before_commit(
         self, work: Work, staged: Staged, receipts: Sequence[Receipt]
@@ -536,7 +547,7 @@ class DeltaStore(
         table = self.table(name)
         view = self._view(name)
         if view:
-            return self.read_view(name, view if version is None else manifest.load(table, version))
+            return self.read_view(name, view if version is None else manifest.load(table, version), version)
         if not log.commit_versions(table):
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         reader = self.engine.spark.read.format("delta")

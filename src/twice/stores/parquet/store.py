@@ -211,16 +211,21 @@ class ParquetStore(
         current = log.newest(table)
         if current.owner != owner:
             raise Fenced(f"The table {name} belongs to another ledger.", fix=f"Take it over with: twice adopt {name}")
+        self.engine.spark  # noqa: B018 - types are read by Spark
         schema = frames.with_column(current.schema, column, kind, name)
         if schema == current.schema:
             return False
-        log.append(table, replace(log.successor(current, f"add {column}"), schema=schema))
+        try:
+            log.append(table, replace(log.successor(current, f"add {column}"), schema=schema))
+        except Conflict as error:
+            raise Fenced(f"The table {name} moved meanwhile.", "It is as it was.", "Try again.") from error
         return True
 
     def refuse_table(self, name: str) -> None:
         """Refuse a name that is a table already."""
         found = log.newest(self.table(name))
-        if (found.version != NO_TABLE and not found.is_view) or _holds_table(self.table(name)):
+        is_delta = os.path.isdir(os.path.join(self.table(name), "_delta_log"))
+        if is_delta or (found.version != NO_TABLE and not found.is_view) or _holds_table(self.table(name)):
             raise a_table(name)
 
     def labelled(self, rows: Rows, column: str, label: str) -> Rows:
@@ -333,7 +338,7 @@ class ParquetStore(
         if chosen.version == NO_TABLE:
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         if chosen.is_view:
-            return self.read_view(name, chosen)
+            return self.read_view(name, chosen, version)
         paths = [os.path.join(table, file.path) for file in chosen.files]
         return frames.read_parquet(self.engine.spark, paths, chosen.schema)
 
@@ -359,6 +364,12 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
             raise Conflict("the rows that were to be kept are gone")
         return
     scope = staged.handle.scope
+    if scope.name == "slot" and any(not file.slot for file in base.files):
+        raise Misuse(
+            f"The table {work.name} was merged into: its files hold rows of several slots.",
+            "Rows of one slot cannot be taken out of them, so nothing was published.",
+            "Keep the pattern that merges, or write to another target.",
+        )
     if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
         raise Conflict("the table has other columns now")
     if scope.name == "merge" and base.version != scope.version:
