@@ -72,7 +72,7 @@ class Walk:
 
     def script(self, page, text):
         self.capsys.readouterr()
-        exec(compile(text, page, "exec"), self.names)  # noqa: S102 - a page of this repository
+        exec(compile(text, page, "exec"), self.names)
         expected = PRINTED.findall(text)
         if expected:
             assert self.capsys.readouterr().out.splitlines() == expected
