@@ -28,7 +28,7 @@ BLOCK = re.compile(r"(?:`([^`\n]+)`[^`\n]*:\n\n)?^```(csv|sql|python)\n(.*?)^```
 PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for page in [ROOT / "README.md", *ROOT.glob("docs/start/*.md"), *ROOT.glob("docs/how-to/*.md")]
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     if "```python" in page.read_text()
 )
 
