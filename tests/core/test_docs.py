@@ -1,10 +1,12 @@
 """Are the pages true where a machine can tell?"""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import twice
 from twice import errors, settings
 from twice.cli import _COMMANDS
 from twice.cli.project import example_files
@@ -12,6 +14,8 @@ from twice.matrix import cells
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+FORM = ["When", "How", "What a rerun does", "What it costs", "What it does not protect against"]
 
 
 def test_the_example_of_the_readme_is_the_one_that_init_makes():
@@ -61,3 +65,32 @@ def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+
+
+def declared(function):
+    """Write a function's parameters as the reference does."""
+    found = inspect.signature(function)
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty)).replace("'", '"')
+
+
+@pytest.mark.parametrize("name", sorted(name for name in twice.__all__ if name[0].islower() and name != "pipeline"))
+def test_every_function_is_documented_with_its_parameters_and_defaults(name):
+    text = re.sub(r"\s+", " ", (ROOT / "docs/reference/python.md").read_text())
+    assert f"twice.{name}{declared(getattr(twice, name))}" in text
+
+
+@pytest.mark.parametrize("name", inspect.signature(twice.pipeline).parameters)
+def test_every_argument_of_a_pipeline_is_documented(name):
+    assert re.search(rf"^\| .*`{name}`.* \|", (ROOT / "docs/reference/python.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(twice.__all__))
+def test_every_public_name_is_listed(name):
+    assert f"`{name}`" in (ROOT / "docs/reference/python.md").read_text().partition("## Declare")[0]
+
+
+@pytest.mark.parametrize("pattern", sorted({cell.pattern.partition(" ")[0] for cell in cells()}))
+def test_every_pattern_has_a_page_of_the_same_form(pattern):
+    about = [page for page in (ROOT / "docs/how-to").glob("*.md") if f"pattern=twice.{pattern}(" in page.read_text()]
+    assert any(re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)[: len(FORM)] == FORM for page in about)
