@@ -54,7 +54,7 @@ class PlainSet:
         for mark in self.chosen.marks:
             for line in (Path(self.chosen.root) / mark.path).read_text().splitlines():
                 row = json.loads(line)
-                rows.append({**row, **({"day": date.fromisoformat(row["day"])} if "day" in row else {})})
+                rows.append({**row, **({"day": date.fromisoformat(row["day"])} if row.get("day") else {})})
         return rows
 
 
@@ -195,7 +195,8 @@ class World:
     def litter(self) -> int:
         if self.kind != "parquet":
             return 0
-        named = {Path(path) for path in self.store.files(self.target)}
+        kept = [file.path for member in manifest.newest(str(self.table())).members for file in member.files]
+        named = {Path(path) for path in self.store.files(self.target)} | {self.table() / path for path in kept}
         data = Path(self.store.table(self.target)) / "data"
         return sum(file not in named for file in data.rglob("*.parquet"))
 

@@ -55,6 +55,7 @@ class Staged:
         partitions: Partitions that the rows fall into, where the pattern replaces partitions.
         handle: What the store needs to publish them; None publishes the receipt alone.
         notes: What the run's outcome should say of them.
+        lineage: Column of the rows that carries their slot, or nothing.
     """
 
     rows: int
@@ -62,6 +63,7 @@ class Staged:
     partitions: tuple[str, ...] = ()
     handle: Any = None
     notes: tuple[str, ...] = ()
+    lineage: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,10 @@ class UnitesTables(Protocol):
     @abstractmethod
     def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
         """Let a view of one pipeline name a table, which may be filled later; done before, this does nothing."""
+
+    @abstractmethod
+    def like_siblings(self, work: Work, rows: Rows) -> Rows:
+        """Make rows fit the other tables of their view, as the policy for columns says."""
 
     @abstractmethod
     def members(self, view: str) -> Mapping[str, Sight]:

@@ -435,6 +435,7 @@ class _Attempt:
             rows=rows,
             partitions=staged.partitions,
             once=tuple(sorted(once)),
+            lineage=staged.lineage,
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 

@@ -136,7 +136,7 @@ class Receipt:
     """What was published in a slot, carried inside the store's own commit.
 
     `partitions` are those that the slot fills, `once` those that older generations filled: a restore
-    may bring their rows back. `first_version` is the version of the table in which this receipt was first written. It is
+    may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does. `first_version` is the version of the table in which this receipt was first written. It is
     None until the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -149,6 +149,7 @@ class Receipt:
     rows: int = 0
     partitions: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
+    lineage: str = ""
     published_at: str = ""
     first_version: int | None = None
 

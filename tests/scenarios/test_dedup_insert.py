@@ -71,6 +71,17 @@ def test_a_window_looks_back_so_far_and_no_further(make_world):
     assert [day.isoformat() for _, day in world.table_rows("id", "day")] == [DAY, "2024-09-25"]
 
 
+def test_a_rerun_finds_its_own_rows_although_they_are_older_than_the_window(make_world):
+    world = make_world(pattern=twice.dedup_insert(keys=["id"], window="2 days", on="day"), schema=SCHEMA)
+    world.put_rows(DAY, [{"id": "late", "day": "2024-09-02", "n": 1}, {"id": "a", "day": DAY, "n": 1}])
+    for force in (False, True, True):
+        world.run(DAY, force=force)
+    assert world.table_rows("id") == [("a",), ("late",)]
+    world.put_rows(NEXT, [{"id": "timeless", "day": None, "n": 1}])
+    with pytest.raises(NotPublished, match="NULL in 'day'"):
+        world.run(NEXT)
+
+
 def test_a_null_key_is_refused(events):
     events.put_rows(DAY, [{"id": None, "day": DAY, "n": 1}])
     with pytest.raises(NotPublished, match="NULL in a key column"):

@@ -5,6 +5,7 @@ import pytest
 import twice
 from twice.cli.views import _groups
 from twice.errors import Fenced
+from twice.faults import Died, armed, dying_at
 from twice.intervals import parse_moment
 from twice.prover import check, deaths_at_every_point
 
@@ -94,3 +95,23 @@ def test_an_optional_column_is_added_to_old_periods(visits):
     assert visits.store.add_column(visits.target, "country", "string", owner) == []
     assert {row["country"] for row in visits.records()} == {None}
     assert all(visits.run(day).state == "skipped" for day in DAYS)
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_period_that_comes_while_a_freeze_is_interrupted_is_not_lost(visits):
+    with armed(dying_at("view.frozen")), pytest.raises(Died):
+        freeze(visits)
+    visits.put("2023-11-20", ["late"])
+    visits.run("2023-11-20")
+    with pytest.raises(Fenced, match="interrupted freeze"):
+        freeze(visits)
+    assert len(visits.rows()) == 2 * len(DAYS) + 1
+
+
+def test_a_week_that_is_still_open_is_not_frozen_with_the_year_it_began_in(make_world):
+    world = make_world(pattern=twice.fast_metadata_cleaner(period="week"), start="2022-12-26")
+    for day in ("2024-12-16", "2024-12-23", "2024-12-30"):
+        world.put(day, [day])
+        world.run(day)
+    found = _groups(world.project, world.pipeline, "year", parse_moment("2025-01-01"))
+    assert found == {"2024": ["2024_w51", "2024_w52"]}

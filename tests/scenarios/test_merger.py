@@ -171,3 +171,29 @@ def test_an_identical_source_rewrites_nothing(devices):
     outcome = merge(devices, "2024-09-21", D1)
     assert (outcome.state, devices.all_files()) == ("published", files)
     assert devices.run("2024-09-21").state == "skipped"
+
+
+def test_a_key_that_the_table_holds_twice_is_not_updated_as_one(make_world):
+    schema = "id string, day date, n int"
+    world = make_world(pattern=twice.transactional_writer(), schema=schema)
+    world.put_rows("2024-09-20", [{"id": "a", "day": "2024-09-20", "n": n} for n in (1, 9)])
+    world.run("2024-09-20")
+    world.pattern = twice.merger(keys=["id"])
+    world.put_rows("2024-09-21", [{"id": "a", "day": "2024-09-20", "n": 5}])
+    with pytest.raises(NotPublished, match="holds a key in several rows: id='a'"):
+        world.run("2024-09-21")
+    world.put_rows("2024-09-21", [{"id": "b", "day": "2024-09-20", "n": 5}])
+    world.run("2024-09-21")
+    assert world.table_rows("id", "n") == [("a", 1), ("a", 9), ("b", 5)]
+
+
+@pytest.mark.stores("parquet")
+def test_rows_of_one_slot_are_not_looked_for_in_merged_files(make_world):
+    world = make_world(pattern=twice.merger(keys=["id"]))
+    world.put("2024-09-20", ["a"])
+    world.run("2024-09-20")
+    world.pattern = twice.data_overwrite(slice="day")
+    world.put("2024-09-20", ["b"])
+    with pytest.raises(twice.Misuse, match="was merged into"):
+        world.run("2024-09-20")
+    assert world.rows() == [("a", "2024-09-20")]

@@ -125,3 +125,25 @@ def test_a_sealed_view_takes_no_more(devices):
     twice.seal(target, "", project=devices.project)
     publish(devices, DAYS[1], D4)
     assert ids(devices) == sorted(D4)
+
+
+def test_a_corrected_older_version_does_not_vouch_for_the_newer_one(devices):
+    publish(devices, DAYS[0], D1)
+    publish(devices, DAYS[1], D4)
+    point(devices, 1)
+    publish(devices, DAYS[0], ["corrected"])
+    assert ids(devices) == ["corrected"]
+    with pytest.raises(ProofGone):
+        devices.run(DAYS[1])
+    publish(devices, DAYS[0], ["corrected", "again"])
+    assert ids(devices) == ["again", "corrected"]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_version_that_lost_a_file_is_not_vouched_for(devices):
+    publish(devices, DAYS[0], D1)
+    next((devices.table() / "data").rglob("part-*.parquet")).unlink()
+    with pytest.raises(ProofGone, match="gone or changed"):
+        devices.run(DAYS[0])
+    devices.run(DAYS[0], force=True)
+    assert ids(devices) == sorted(D1)

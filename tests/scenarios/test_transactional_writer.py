@@ -179,3 +179,36 @@ def test_rows_whose_inputs_are_not_declared_cannot_be_appended(world):
             project=world.project,
         )
     assert not isinstance(refused.value, OutcomeUnknown)
+
+
+def test_lineage_that_is_declared_later_does_not_find_older_rows(make_world):
+    world = make_world(pattern=twice.transactional_writer(), columns={"on_new_column": "add"})
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    world.pattern = twice.transactional_writer(lineage="loaded_by")
+    world.put(NEXT, ["b"])
+    world.run(NEXT)
+    with pytest.raises(Fenced, match="without their slot"):
+        world.run(DAY, force=True)
+    assert len(world.rows()) == 2
+
+
+def test_lineage_does_not_take_the_place_of_a_column(make_world):
+    world = make_world(pattern=twice.transactional_writer(lineage="id"))
+    world.put(DAY, ["a"])
+    with pytest.raises(twice.Misuse, match="column 'id' already"):
+        world.run(DAY)
+
+
+@pytest.mark.stores("delta")
+def test_an_older_edition_that_a_restore_brought_back_is_not_forgotten(make_world):
+    world = make_world(pattern=twice.transactional_writer())
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    world.put(NEXT, ["b"])
+    world.run(NEXT)
+    world.restore_by_hand(0)
+    world.run(NEXT, force=True)
+    world.restore_by_hand(1)
+    with pytest.raises(Fenced, match="in the table already"):
+        world.run(NEXT, force=True)

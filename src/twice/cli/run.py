@@ -75,7 +75,7 @@ def print_plan(plan: Plan, to_stderr: bool = False) -> None:
     print(f"  slot {plan.slot.part_text}", file=stream)
     print(f"  {plan.action}: {plan.reason} (generation {plan.generation})", file=stream)
     for number, step in enumerate(plan.steps, 1):
-        print(f"  {number}. {step.name:8} {step.text}", file=stream)
+        print(f"  {number}. {step.name:9} {step.text}", file=stream)
     for note in plan.notes:
         print(f"  note: {note}", file=stream)
     print(f"  plan {plan.hash}", file=stream, flush=True)

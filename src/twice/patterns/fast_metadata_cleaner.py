@@ -136,6 +136,7 @@ class FastMetadataCleaner(OnTarget):
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:
             store.labelled(rows, self.by, "")  # refuses rows that have the view's column already
+            rows = store.like_siblings(work, rows)
             anew = self.full or work.base.receipt(work.slot) is not None
             staged: Staged = store.stage_table(work, rows) if anew else store.stage_append(work, rows, None, None)
             return staged

@@ -128,7 +128,7 @@ class KeyedTable(_KeyedContainer):
         """Write the whole table."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:
-            staged: Staged = store.stage_table(work, rows)
+            staged: Staged = store.stage_table(work, store.like_siblings(work, rows))
             return staged
 
         return Stage("stage", "write the table where no reader looks", act=act)

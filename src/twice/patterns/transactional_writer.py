@@ -8,7 +8,7 @@ its rows carry their slot in a lineage column, or the store shows that they are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from twice.abilities import Appends, ReplacesSlices, Rows, Staged, TransactsTables, Work
@@ -54,8 +54,11 @@ class TransactionalWriter(OnTarget):
 
     def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
         """A second edition would add the rows a second time, whoever asks for it."""
-        if self.lineage or base.receipt(slot.text) is None or slot.text in base.gone:
+        before = base.receipt(slot.text)
+        if before is None or slot.text in base.gone or (self.lineage and before.lineage == self.lineage):
             return ""
+        if self.lineage:
+            return f"The rows of {slot.label} are in the table already, without their slot in {self.lineage!r}: they cannot be found"
         return (
             f"The rows of {slot.label} are in the table already, and an append cannot find them to replace them:"
             " declare lineage=, a column that carries the slot"
@@ -75,7 +78,7 @@ class TransactionalWriter(OnTarget):
                 if self.tables
                 else store.stage_append(work, rows, self.lineage, rule)
             )
-            return staged
+            return replace(staged, lineage=self.lineage or "")
 
         return Stage("stage", "write the new rows where no reader looks", act=act)
 

@@ -233,7 +233,7 @@ class MemoryStore(
             now = self._newest(name)
             chosen = next((one for one in now.editions if one.name == version), None)
             if chosen is None:
-                raise Misuse(f"{version} is not a version of {name}.", fix=f"See: twice versions {name}")
+                raise Misuse(f"{version} is not a version of {name}.", fix="See: twice versions")
             later = now.editions[now.editions.index(chosen) + 1 :]
             why = f"the view points at {version}, from before the slot's rows"
             ended = {one.slot: why for one in later if now.receipts[one.slot].generation == one.generation}
@@ -299,6 +299,12 @@ class MemoryStore(
                 columns = tuple(sorted((*now.columns, column)))
                 self._append(f"{view}/{name}", replace(now, number=now.number + 1, rows=rows, columns=columns))
             return lacking
+
+    def like_siblings(self, work: Work, rows: Rows) -> Rows:
+        """Make rows fit the other tables of their view."""
+        parent, _, label = work.name.rpartition("/")
+        others = [name for name in self._united[parent].members if name != label and f"{parent}/{name}" in self._tables]
+        return self._fitted(replace(work, name=f"{parent}/{others[-1]}"), rows) if others else rows
 
     def labelled(self, rows: Rows, column: str, label: str) -> Rows:
         """Return rows with one more column that holds a literal."""

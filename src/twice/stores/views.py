@@ -56,6 +56,12 @@ class TablesInFolders(Protocol):
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Make a ledger the owner of a table."""
 
+    def schema_of(self, name: str) -> str:
+        """Return a table's columns as JSON."""
+
+    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
+        """Make rows fit a schema, as the policy for columns says."""
+
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Make a table of rows, laid out by a column, with receipts that were given before."""
 
@@ -259,6 +265,14 @@ class Views:
         names = [member.name for member in found.members if self.look(f"{view}/{member.name}").exists]
         return [name for name in names if self.add_column_to(f"{view}/{name}", column, kind, owner)]
 
+    def like_siblings(self: TablesInFolders, work: Work, rows: Rows) -> Rows:
+        """Make rows fit the newest other table of their view: readers see them together."""
+        parent, _, label = work.name.rpartition("/")
+        view = view_at(self.table(parent))
+        others = [one.name for one in view.members if one.name != label and not one.covers] if view else []
+        filled = [name for name in others if self.look(f"{parent}/{name}").exists]
+        return self.fit_to(work, rows, self.schema_of(f"{parent}/{filled[-1]}")) if filled else rows
+
     # ---------------------------------------------------------------- one table that is current
 
     def publish_version(self: TablesInFolders, work: Work, new: NewVersion, receipts: Sequence[Receipt]) -> None:
@@ -305,7 +319,7 @@ class Views:
             _check_owner(name, base, owner)
             member = base.member(version)
             if member is None:
-                raise Misuse(f"{version} is not a version of {name}.", fix=f"See: twice versions {name}")
+                raise Misuse(f"{version} is not a version of {name}.", fix="See: twice versions")
             if base.current == version:
                 return None
             return replace(

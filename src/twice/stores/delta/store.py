@@ -44,8 +44,8 @@ from twice.stores import footers, frames, manifest, merging
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Transaction, locked
 from twice.stores.delta.log import Payload
-from twice.stores.durable import sync_file
-from twice.stores.manifest import Manifest, Member
+from twice.stores.durable import sync_file, sync_folders
+from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
 
 _OWNER = "twice:owner"
@@ -164,8 +164,14 @@ class DeltaStore(
         reach("delta.version.written")
         table = self.table(work.name)
         paths = [os.path.join(place, one) for place, _, names in os.walk(folder) for one in names]
+        for path in paths:
+            sync_file(path)
+        sync_folders(place for place, _, _ in os.walk(folder))
+        files = tuple(
+            DataFile(os.path.relpath(path, table), os.path.getsize(path), "", work.slot) for path in sorted(paths)
+        )
         count = footers.row_count([path for path in paths if path.endswith(".parquet") and "_delta_log" not in path])
-        member = Member(os.path.relpath(folder, table), slot=work.slot, rows=count)
+        member = Member(os.path.relpath(folder, table), slot=work.slot, rows=count, files=files)
         return Staged(count, handle=NewVersion(member, keep))
 
     def _version_folder(self, work: Work) -> str:
@@ -174,6 +180,14 @@ class DeltaStore(
     def read_version(self, name: str, member: Member) -> Rows:
         """Read a version with Delta's own reader."""
         return self.engine.spark.read.format("delta").load(self.table(name))
+
+    def schema_of(self, name: str) -> str:
+        """Return a table's columns as JSON."""
+        return Transaction(self.engine.spark, self.table(name)).schema
+
+    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
+        """Make rows fit a schema, as the policy for columns says."""
+        return frames.fitted(frames.checked(rows), schema, work)[0]
 
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Write a table in one commit that carries all receipts."""

@@ -187,6 +187,14 @@ class ParquetStore(
         paths = [os.path.join(table, file.path) for file in member.files]
         return frames.read_parquet(self.engine.spark, paths, member.schema)
 
+    def schema_of(self, name: str) -> str:
+        """Return a table's columns as JSON."""
+        return log.newest(self.table(name)).schema
+
+    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
+        """Make rows fit a schema, as the policy for columns says."""
+        return frames.fitted(frames.checked(rows), schema, work)[0]
+
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Write the files and one manifest that has all receipts."""
         attempt = new_attempt(held.owner, 0)
@@ -345,7 +353,10 @@ class ParquetStore(
     def files(self, name: str) -> list[str]:
         """Return the paths of the files that are the table now, for other tools."""
         table = self.table(name)
-        return [os.path.join(table, file.path) for file in log.newest(table).files]
+        current = log.newest(table)
+        if current.is_view and current.by:
+            return [path for member in current.members for path in self.files(f"{name}/{member.name}")]
+        return [os.path.join(table, file.path) for file in current.files]
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Sweep the staging of dead attempts, and versions past their keeping."""
