@@ -1,5 +1,7 @@
 """Scenario 81: death at every point, on every store, in every shape of the pattern."""
 
+import itertools
+
 import pytest
 
 import twice
@@ -134,3 +136,22 @@ def test_the_harness_catches_an_executor_that_confirms_before_it_publishes(make_
 
     with pytest.raises(Counterexample, match="rerun failed"):
         check(deaths_at_every_point(fresh))
+
+
+@pytest.mark.parametrize("shape", CORRECTED)
+def test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones(make_world, shape):
+    world = make_world(pattern=SHAPES[shape])
+    for day in (DAY, NEXT):
+        world.put(day, [f"{day}-a", f"{day}-b"])
+        world.run(day)
+    world.put(NEXT, [f"{DAY}-a", f"{NEXT}-a", "corrected"])
+    seen = [world.rows()]
+
+    def look(point):
+        if point.startswith(("publish", "memory", "parquet", "delta", "view", "read")):
+            seen.append(world.rows())
+
+    with armed(look):
+        world.run(NEXT)
+    changes = [after for before, after in itertools.pairwise([*seen, world.rows()]) if before != after]
+    assert changes == [world.rows()]
