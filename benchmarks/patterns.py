@@ -60,8 +60,10 @@ class Bench:
             "cast(id % 600 AS int) AS seconds",
         )
 
-    def pair(self, name: str, rows: int, files: int = 2 * DAYS, *, by_day: bool = True, vectors: bool = False) -> Pair:
+    def pair(self, rows: int, files: int = 2 * DAYS, *, by_day: bool = True, vectors: bool = False) -> Pair:
         """Fill a table through Twice, and copy it for the other side."""
+        self._editions += 1
+        name = f"table{self._editions}"
         self.spark.conf.set(VECTORS, str(vectors).lower())
         frame = self.visits(rows).repartitionByRange(files, "id")
         pattern = twice.data_overwrite(partitions=["day"]) if by_day else twice.data_overwrite()
@@ -166,7 +168,7 @@ def compare_merges(bench: Bench, rows: int, times: int) -> None:
     for where, condition in (("spread over the day", spread), ("neighbours", together)):
         for by in ("t.id = s.id", "t.day = s.day AND t.id = s.id"):
             name = f"{where}, ON {by}"
-            pair = bench.pair(f"merge{abs(hash(name))}", rows)
+            pair = bench.pair(rows)
             line(
                 name,
                 bench.fight(
@@ -191,7 +193,7 @@ def forget(pair: Pair) -> None:
 
 def check_identical(bench: Bench, rows: int) -> None:
     """A source that changes nothing rewrites no file."""
-    pair = bench.pair("identical", rows)
+    pair = bench.pair(rows)
     source = bench.source(bench.visits(rows).where("id % 10 = 0"))
     bench.publish(pair, source(), twice.merger(keys=["day", "id"], partitioned_by=["day"]))
     bench.merge_by_hand(pair, source(), "t.id = s.id")
@@ -212,7 +214,7 @@ def compare_unchanged(bench: Bench, rows: int, times: int) -> None:
         ("no deletion vectors, scattered", scattered, False),
     )
     for name, which, vectors in cases:
-        pair = bench.pair(f"unchanged{len(name)}{vectors}", rows, by_day=False, vectors=vectors, files=10)
+        pair = bench.pair(rows, by_day=False, vectors=vectors, files=10)
         state = "seconds"
 
         def edition(n: int, which=which):
@@ -223,8 +225,7 @@ def compare_unchanged(bench: Bench, rows: int, times: int) -> None:
 
         # The warm-up comes first, and its changes are those of the first edition.
         ready = [edition(n) for n in range(times + 1)]
-        pattern = twice.merger(keys=["id"])
-        ours = lambda frame, pair=pair: bench.publish(pair, frame, pattern)  # noqa: E731
+        ours = lambda frame, pair=pair: bench.publish(pair, frame, twice.merger(keys=["id"]))  # noqa: E731
         theirs = lambda frame, pair=pair: bench.merge_by_hand(pair, frame, "t.id = s.id")  # noqa: E731
         ours(ready[0]()), theirs(ready[0]())
         line(
@@ -244,7 +245,7 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
     head(f"dedup insert of {rows // 50:,} into {rows:,}")
     half = rows // 100
     for name, old in (("old keys lie together", f"id < {half}"), ("old keys lie anywhere", "id % 100 = 0")):
-        pair = bench.pair(f"dedup{len(name)}{old[3]}", rows)
+        pair = bench.pair(rows)
 
         def batch(n: int, old=old):
             new = bench.visits(rows * 2).where(f"id >= {rows + n * half} AND id < {rows + (n + 1) * half}")
@@ -262,7 +263,7 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
         forget(pair)
 
 
-def compare_views(bench: Bench, rows: int, times: int) -> None:
+def compare_views(bench: Bench, _: int, times: int) -> None:
     """One period through a view of two hundred, against the same query on one table with partitions."""
     view = make_view(bench, "periods", PERIODS)
     table = str(bench.root / "theirs" / "periods")
@@ -280,7 +281,8 @@ def compare_views(bench: Bench, rows: int, times: int) -> None:
     ours = lambda n: ask(twice.read(bench.spark, f"delta:{view}", project=bench.project), n)  # noqa: E731
     theirs = lambda n: ask(bench.spark.read.format("delta").load(table), n)  # noqa: E731
     cold = measured(lambda: ours(0))
-    theirs(0)
+    for number in range(6):
+        ours(number), theirs(number)
     bench._written = None
     line("through the view, read anew each time", duel(ours, theirs, 2 * times + 1, bench.after))
     kept = twice.read(bench.spark, f"delta:{view}", project=bench.project)
@@ -313,7 +315,7 @@ def clean(bench: Bench, view: str) -> None:
     twice.publish(frame, to=f"delta:{view}", pattern=pattern, slot=slot, force=True, project=bench.project)
 
 
-def compare_cleaning(bench: Bench, rows: int, times: int) -> None:
+def compare_cleaning(bench: Bench, _: int, times: int) -> None:
     """Clean one period of two hundred, and one of twenty."""
     large, small = make_view(bench, "large", PERIODS), make_view(bench, "small", PERIODS // 10)
     head("cleaning one period")
@@ -326,7 +328,7 @@ def compare_cleaning(bench: Bench, rows: int, times: int) -> None:
 
 def share_of_checks(bench: Bench, rows: int, times: int) -> None:
     """How much of a merge is the look at its keys?"""
-    pair = bench.pair("checks", rows)
+    pair = bench.pair(rows)
     pattern = twice.merger(keys=["day", "id"], partitioned_by=["day"])
     rule = MergeRule(("day", "id"))
     kept = []
@@ -337,14 +339,12 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
     condition = f"id % 10 = 0 AND id < {rows // 2}"
     ready = [bench.source(changed(bench.visits(rows).where(condition), n)) for n in range(times + 1)]
     check(ready[times]()), bench.publish(pair, ready[times](), pattern)
-    looks = duel(
-        lambda n: check(ready[n]()), lambda n: bench.publish(pair, ready[n](), pattern), times, lambda cost: None
-    )
+    looks = duel(lambda n: check(ready[n]()), lambda n: bench.publish(pair, ready[n](), pattern), times, bench.after)
     plain = duel(
         lambda n: ready[n]().localCheckpoint(eager=True),
         lambda n: check(ready[n]()),
         times,
-        lambda cost: None,
+        bench.after,
     )
     share = looks.ratio("cpu_seconds")
     print(

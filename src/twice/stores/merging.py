@@ -30,8 +30,9 @@ _RANK = "_twice_rank"
 _SAMPLE = 5
 _LISTED_VALUES = 100
 _ROWS_A_FILE = 1_000_000
-# Rows of keys that a driver and its executors hold without being noticed.
-_SENT_AT_MOST = 1_000_000
+# Keys, and whole rows, that a driver and its executors hold without being noticed.
+_KEYS_SENT_AT_MOST = 1_000_000
+_ROWS_SENT_AT_MOST = 250_000
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
         *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(kept_columns)), _FILE
     )
     on = [rows[quoted(key)] == there[f"{_THERE}{kept_columns.index(key)}"] for key in rule.keys]
-    joined = rows.join(_hinted(there, source.count), on, "left")
+    joined = rows.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
     found = joined.withColumn(ACTION, _action(rows, there, kept_columns, rule)).where(f"{ACTION} IS NOT NULL")
     columns = (*map(quoted, kept_columns), ACTION, _FILE)
     kept = found.select(*(found[column] for column in columns)).localCheckpoint(eager=False)
@@ -270,7 +271,8 @@ def _is_unordered(kind: Any) -> bool:
 
 def missing(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the source rows whose key is not in the table."""
-    return source.rows.join(_hinted(_hits(source, target, rule), source.count), _equal_keys(rule), "left_anti")
+    hits = _hits(source, target, rule).select(*map(quoted, rule.keys))
+    return source.rows.join(_hinted(hits, source.count), _equal_keys(rule), "left_anti")
 
 
 def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
@@ -288,7 +290,7 @@ def _equal_keys(rule: MergeRule) -> list[str]:
     return list(rule.keys)
 
 
-def _hinted(rows: DataFrame, at_most: int) -> DataFrame:
+def _hinted(rows: DataFrame, count: int, at_most: int = _KEYS_SENT_AT_MOST) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return F.broadcast(rows) if at_most <= _SENT_AT_MOST else rows
+    return F.broadcast(rows) if count <= at_most else rows

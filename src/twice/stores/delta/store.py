@@ -138,6 +138,12 @@ class DeltaStore(
         refuse_versions(self.root, table)
         return log.look(table)
 
+    def newest_entry(self, name: str) -> str:
+        """Return the path of the newest commit, or nothing."""
+        table = self.table(name)
+        versions = log.commit_versions(table)
+        return os.path.join(log.log_folder(table), f"{versions[-1]:020}.json") if versions else ""
+
     def _view(self, name: str) -> Manifest | None:
         """Return the view of that name, if it is one and not a table."""
         found = manifest.newest(self.table(name))

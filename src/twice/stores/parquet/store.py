@@ -120,6 +120,12 @@ class ParquetStore(
             swept=frozenset(current.swept),
         )
 
+    def newest_entry(self, name: str) -> str:
+        """Return the path of the newest manifest, or nothing."""
+        table = self.table(name)
+        versions = log.versions(table)
+        return log.manifest_path(table, versions[-1]) if versions else ""
+
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table; its columns may change."""
         return self._stage(work, frames.checked(rows), _Scope("table"))
