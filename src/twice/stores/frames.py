@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twice.abilities import Work
+from twice.abilities import Rows, Work
 from twice.columns import Fit, fit
 from twice.errors import Misuse, NotPublished
 from twice.slices import column_taken, missing_column, quoted
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LAYOUT = "_twice_by_"
+_KEPT = "_twice_kept"
 _COUNTS_SECONDS = 120.0
 
 
@@ -46,11 +47,23 @@ def checked(rows: Any) -> DataFrame:
 
 
 def united(rows: Sequence[Any]) -> DataFrame:
-    """Return several frames as one, column by column."""
-    first, *more = map(checked, rows)
-    for frame in more:
-        first = first.unionByName(frame, allowMissingColumns=True)
-    return first
+    """Return several frames as one, column by column; halves are united first, since Spark checks every union anew."""
+    if len(rows) == 1:
+        return checked(rows[0])
+    half = len(rows) // 2
+    return united(rows[:half]).unionByName(united(rows[half:]), allowMissingColumns=True)
+
+
+def kept(spark: SparkSession, name: str, seen: Hashable, make: Callable[[], Rows]) -> DataFrame:
+    """Make a frame, or take the one that the session keeps while what it was made of is the same.
+
+    Each caller gets columns of its own, so that two of them can be joined.
+    """
+    frames: dict[str, tuple[Hashable, DataFrame]] = vars(spark).setdefault(_KEPT, {})
+    if name not in frames or frames[name][0] != seen:
+        frames[name] = (seen, checked(make()))
+    found = frames[name][1]
+    return found.select(*(found[quoted(column)].alias(column) for column in found.columns))
 
 
 def types(rows: DataFrame) -> Mapping[str, str]:

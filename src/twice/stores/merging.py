@@ -7,12 +7,12 @@ rows really change. Stores write only those.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from twice.abilities import LookBack
 from twice.merges import (
@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 
 ACTION = "_twice_action"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-_FOUND = "_twice_found"
+_FILE = "_twice_file"
+_COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _RANK = "_twice_rank"
 _SAMPLE = 5
 _LISTED_VALUES = 100
-# Rows of keys that a driver and its executors hold without being noticed.
-_SENT_AT_MOST = 1_000_000
+_ROWS_A_FILE = 1_000_000
+# Keys, and whole rows, that a driver and its executors hold without being noticed.
+_KEYS_SENT_AT_MOST = 1_000_000
+_ROWS_SENT_AT_MOST = 250_000
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Changes:
     inserted: int
     updated: int
     deleted: int
+    files: tuple[str, ...]
 
     @property
     def total(self) -> int:
@@ -75,8 +79,9 @@ class Changes:
 
     @property
     def upserts(self) -> DataFrame:
-        """The rows as the table will hold them."""
-        return self.rows.where(f"{ACTION} <> '{DELETE}'").drop(ACTION)
+        """The rows as the table will hold them, in few files."""
+        kept = self.rows.where(f"{ACTION} <> '{DELETE}'").drop(ACTION, _FILE, _COPIES)
+        return kept.coalesce(1 + self.total // _ROWS_A_FILE)
 
     def notes(self, count: int) -> tuple[str, ...]:
         """What the outcome says."""
@@ -231,48 +236,43 @@ def within(target: DataFrame, *conditions: str) -> DataFrame:
 
 def without(target: DataFrame, changed: Changes, rule: MergeRule) -> DataFrame:
     """Return the rows of the table that do not change, in the columns that it keeps."""
-    keys = changed.rows.select(*map(quoted, rule.keys))
-    return target.join(keys, list(rule.keys), "left_anti").select(*map(quoted, target.columns))
-
-
-def files_with(target: DataFrame, changed: Changes, rule: MergeRule) -> list[str]:
-    """Return the paths of the files that hold a row which is updated or deleted."""
     keys = changed.rows.where(f"{ACTION} <> '{INSERT}'").select(*map(quoted, rule.keys))
-    with_path = target.select(*map(quoted, rule.keys), "_metadata.file_path")
-    found = with_path.join(keys, list(rule.keys), "left_semi").select("file_path").distinct().collect()
-    return [unquote(urlparse(row.file_path).path) for row in found]
+    sent = _hinted(keys, changed.total - changed.inserted)
+    return target.join(sent, list(rule.keys), "left_anti").select(*map(quoted, target.columns))
 
 
 def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
-    """Join the source with the table, and keep what changes it."""
-    from pyspark.sql import functions as F
-
-    rows, hits = source.rows, _hits(source, target, rule)
-    kept_columns = rule.stored(rows.columns)
-    there = hits.select(
-        *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(kept_columns)),
-        F.lit(True).alias(_FOUND),
-    )
-    on = [rows[quoted(key)] == there[f"{_THERE}{kept_columns.index(key)}"] for key in rule.keys]
-    joined = rows.join(_hinted(there, source), on, "left")
-    found = joined.withColumn(ACTION, _action(rows, there, kept_columns, rule)).where(f"{ACTION} IS NOT NULL")
-    kept = found.select(*(found[quoted(column)] for column in kept_columns), found[ACTION]).localCheckpoint(eager=False)
-    counts = {row[ACTION]: row["count"] for row in kept.groupBy(ACTION).count().collect()}
-    if counts.get(UPDATE, 0) + counts.get(DELETE, 0):
-        _refuse_repeated(kept.where(f"{ACTION} <> '{INSERT}'"), hits, rule)
-    return Changes(kept, counts.get(INSERT, 0), counts.get(UPDATE, 0), counts.get(DELETE, 0))
-
-
-def _refuse_repeated(changed: DataFrame, hits: DataFrame, rule: MergeRule) -> None:
-    """A key that the table holds several times cannot be updated as one row.
+    """Join the source with the table, and keep what changes it.
 
     Raises:
-        NotPublished: With the keys named.
+        NotPublished: The table itself holds a key that changes in several rows.
     """
-    keys = [quoted(key) for key in rule.keys]
-    found = hits.join(changed.select(*keys).distinct(), list(rule.keys), "left_semi").groupBy(*keys).count()
-    sample = found.where("count > 1").limit(_SAMPLE).collect()
-    refuse_repeated([row.asDict() for row in sample], rule)
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rows = source.rows
+    hits = _hits(source, target.select("*", F.col("_metadata.file_path").alias(_FILE)), rule)
+    kept_columns = rule.stored(rows.columns)
+    same_key = Window.partitionBy(*(hits[quoted(key)] for key in rule.keys))
+    there = hits.select(
+        *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(kept_columns)),
+        _FILE,
+        F.count(F.lit(1)).over(same_key).alias(_COPIES),
+    )
+    on = [rows[quoted(key)] == there[f"{_THERE}{kept_columns.index(key)}"] for key in rule.keys]
+    joined = rows.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
+    found = joined.withColumn(ACTION, _action(rows, there, kept_columns, rule)).where(f"{ACTION} IS NOT NULL")
+    columns = (*map(quoted, kept_columns), ACTION, _FILE, _COPIES)
+    kept = found.select(*(found[column] for column in columns)).localCheckpoint(eager=False)
+    groups = kept.groupBy(ACTION, _FILE).agg(F.count(F.lit(1)).alias("n"), F.max(_COPIES).alias("copies")).collect()
+    if any(row["copies"] and row["copies"] > 1 for row in groups):
+        sample = kept.where(f"{_COPIES} > 1").limit(_SAMPLE).collect()
+        refuse_repeated([row.asDict() for row in sample], rule)
+    totals = Counter[str]()
+    for row in groups:
+        totals[row[ACTION]] += row["n"]
+    files = tuple(sorted({row[_FILE] for row in groups if row[_FILE]}))
+    return Changes(kept, totals[INSERT], totals[UPDATE], totals[DELETE], files)
 
 
 def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: MergeRule) -> Column:
@@ -282,7 +282,7 @@ def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: M
     gone = F.lit(False)
     if rule.deleted and not rule.soft:
         gone = F.coalesce(source[quoted(rule.deleted)].cast("boolean"), F.lit(False))
-    is_there = F.coalesce(there[_FOUND], F.lit(False))
+    is_there = there[_FILE].isNotNull()
     late = F.lit(rule.insert_only)
     if rule.order and not rule.insert_only:
         order = there[f"{_THERE}{columns.index(rule.order)}"]
@@ -309,7 +309,8 @@ def _is_unordered(kind: Any) -> bool:
 
 def missing(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the source rows whose key is not in the table."""
-    return source.rows.join(_hinted(_hits(source, target, rule), source), _equal_keys(rule), "left_anti")
+    hits = _hits(source, target, rule).select(*map(quoted, rule.keys))
+    return source.rows.join(_hinted(hits, source.count), _equal_keys(rule), "left_anti")
 
 
 def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
@@ -319,7 +320,7 @@ def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     table, since it never sends the left side of an outer or anti join.
     """
     keys = source.rows.select(*(source.rows[quoted(key)] for key in rule.keys))
-    return target.join(_hinted(keys, source), _equal_keys(rule), "left_semi")
+    return target.join(_hinted(keys, source.count), _equal_keys(rule), "left_semi")
 
 
 def _equal_keys(rule: MergeRule) -> list[str]:
@@ -327,7 +328,7 @@ def _equal_keys(rule: MergeRule) -> list[str]:
     return list(rule.keys)
 
 
-def _hinted(rows: DataFrame, source: Source) -> DataFrame:
+def _hinted(rows: DataFrame, count: int, at_most: int = _KEYS_SENT_AT_MOST) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return F.broadcast(rows) if source.count <= _SENT_AT_MOST else rows
+    return F.broadcast(rows) if count <= at_most else rows

@@ -11,13 +11,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from twice.abilities import PointedAt, Rows, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, Slot, digest
 from twice.sight import NO_TABLE, Sight
+from twice.stores import frames
 from twice.stores import manifest as log
 from twice.stores.manifest import VIEW, Manifest, Member
 from twice.stores.sweep import sweep
@@ -29,8 +30,13 @@ CLOSED = "frozen:"
 class TablesInFolders(Protocol):
     """What a view needs of the store whose tables it names."""
 
+    engine: Any
+
     def table(self, name: str) -> str:
         """Return the folder of a table."""
+
+    def newest_entry(self, name: str) -> str:
+        """Return the path of the newest entry of a table's log, or nothing."""
 
     def look(self, name: str) -> Sight:
         """Look at a table."""
@@ -136,10 +142,17 @@ class Views:
             if member is None:
                 raise NotPublished(f"The view {name} shows no version yet.", fix="Run the pipeline that writes it.")
             return self.read_version(f"{name}/{member.name}", member)
-        filled = [member for member in view.members if self.look(f"{name}/{member.name}").exists]
+        # Looked at before anything is read: what moves meanwhile is seen the next time.
+        entries = [(member, self.newest_entry(f"{name}/{member.name}")) for member in view.members]
+        filled = [(member, entry) for member, entry in entries if entry]
         if not filled:
             raise NotPublished(f"The view {name} is empty so far.", fix="Run the pipeline that writes it.")
-        return self.unite([_branch(self, name, member, view.by) for member in filled])
+
+        def unite() -> Rows:
+            return self.unite([_branch(self, name, member, view.by) for member, _ in filled])
+
+        seen = (view.by, *((member.name, member.label, _mark(entry)) for member, entry in filled))
+        return frames.kept(self.engine.spark, self.table(name), seen, unite)
 
     def tidy_view(
         self: TablesInFolders, name: str, view: Manifest, live: frozenset[str], *, keep_days: float, dry_run: bool
@@ -371,6 +384,12 @@ def _branch(store: TablesInFolders, view: str, member: Member, by: str) -> Rows:
     """Return the rows of one table with its label; a frozen one has the labels of its rows already."""
     rows = store.read(f"{view}/{member.name}")
     return rows if member.covers else store.labelled(rows, by, member.label)
+
+
+def _mark(path: str) -> tuple[str, int, int]:
+    """Tell an entry of a log from one of the same name that took its place."""
+    found = os.stat(path)
+    return path, found.st_ino, found.st_mtime_ns
 
 
 def _change(folder: str, change: Callable[[Manifest, Manifest], Manifest | None]) -> None:

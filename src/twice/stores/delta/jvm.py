@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -108,10 +108,15 @@ class Transaction:
 
     def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         """Write files and return the actions; nothing is visible. With options it is an overwrite, else an append."""
+        return self._command(rows, options, partition_by).write(
+            self._txn, self._spark._jsparkSession, self._none, False
+        )
+
+    def _command(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         session = self._spark._jsparkSession
         modes = self._jvm.org.apache.spark.sql.SaveMode
         adds = not options or set(options) == {"mergeSchema"}
-        command = self._delta.commands.WriteIntoDelta(
+        return self._delta.commands.WriteIntoDelta(
             self._log,
             modes.Append if adds else modes.Overwrite,
             self._delta.DeltaOptions(self._map(options), session.sessionState().conf()),
@@ -122,7 +127,6 @@ class Transaction:
             self._none,
             True,
         )
-        return command.write(self._txn, session, self._none, False)
 
     def evolve(self, rows: DataFrame, widened: Sequence[str]) -> None:
         """Give the table the columns of a frame without rows, as a part of this transaction.
@@ -138,17 +142,45 @@ class Transaction:
             )
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
 
-    def reads(self, part: DataFrame | None) -> None:
-        """Make any change of the part of the table that a filtered frame reads a conflict; None is all of it."""
+    def reads(self, part: DataFrame | None) -> Any:
+        """Make any change of the part of the table that a filtered frame reads a conflict; None is all of it.
+
+        Returns the files in which that part lies.
+        """
         if part is None:
             self._txn.readWholeTable()
-            return
+            return self._txn.filterFiles()
         plan = part._jdf.queryExecution().analyzed()
         conditions = []
         while _is(plan, "Filter"):
             conditions.append(plan.condition())
             plan = plan.child()
-        self._txn.filterFiles(self._seq(conditions), False)
+        return self._txn.filterFiles(self._seq(conditions), True)
+
+    def frame(self, files: Any) -> DataFrame:
+        """Return the rows of some files, as the version that the transaction was opened on has them."""
+        from pyspark.sql import DataFrame
+
+        rows: Any = self._log.createDataFrame(self._txn.snapshot(), files, False, self._none)
+        return DataFrame(rows, self._spark)
+
+    def at_paths(self, files: Any, paths: Sequence[str]) -> tuple[Any, int | None]:
+        """Return those of the files that have a path, and how many rows they hold if that was noted."""
+        base, command = self._log.dataPath(), self._command(self._spark.range(0), {}, [])
+        by_path = command.generateCandidateFileMap(base, files)
+        found = [command.getTouchedFile(base, path, by_path) for path in paths]
+        counts = [file.numLogicalRecords() for file in found]
+        return self._seq(found), sum(int(n.get()) for n in counts) if all(n.isDefined() for n in counts) else None
+
+    @property
+    def rewrites_files(self) -> bool:
+        """Tell whether a merge comes down to files with some rows changed: no vectors, feeds or numbers of rows."""
+        kept = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking")
+        return not any(self.table_property(name) == "true" for name in kept) and "delta.identity" not in self.schema
+
+    def rewrite(self, rows: DataFrame, files: Any) -> Any:
+        """Write rows that take the place of some files, and return the actions; nothing is visible."""
+        return self.write(rows, {}, self.partition_columns).concat(self._removed(_each(files)))
 
     def merge(self, changes: DataFrame, on: str, columns: Sequence[str], action: str) -> Any:
         """Write the files of a merge with Delta's own code, and return the actions; nothing is visible.
@@ -159,6 +191,8 @@ class Transaction:
         session = self._spark._jsparkSession.cloneSession()
         # The changes are computed and kept already.
         session.conf().set("spark.databricks.delta.merge.materializeSource", "none")
+        # A column that this transaction adds is not in the table yet when the statement is analysed.
+        session.conf().set("spark.databricks.delta.schema.autoMerge.enabled", "true")
         source = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, changes._jdf.logicalPlan())
         source.createOrReplaceTempView(_CHANGES)
         command = self._analysed(
@@ -178,8 +212,7 @@ class Transaction:
             written = command.writeAllChanges(session, self._txn, touched, copies, False)
             return written.concat(command.writeDVs(session, self._txn, touched))
         written = command.writeAllChanges(session, self._txn, touched, copies, True)
-        now = int(time.time() * 1000)
-        return written.concat(self._seq([file.removeWithTimestamp(now, True) for file in _each(touched)]))
+        return written.concat(self._removed(_each(touched)))
 
     def _analysed(self, session: Any, statement: str) -> Any:
         """Return the command that a statement stands for, without running it."""
@@ -191,9 +224,11 @@ class Transaction:
         """Return the actions, and the removal of all files whose `partitionValues` fulfil a condition."""
         removed = {str(action.path()) for action in _each(actions) if _is(action, "RemoveFile")}
         found = self._txn.snapshot().allFiles().where(condition).collect()
+        return actions.concat(self._removed(file for file in found if str(file.path()) not in removed))
+
+    def _removed(self, files: Iterable[Any]) -> Any:
         now = int(time.time() * 1000)
-        more = [file.removeWithTimestamp(now, True) for file in found if str(file.path()) not in removed]
-        return actions.concat(self._seq(more))
+        return self._seq([file.removeWithTimestamp(now, True) for file in files])
 
     def none(self) -> Any:
         """Return no actions at all."""

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from urllib.parse import unquote, urlparse
 
 from twice.abilities import (
     Appends,
@@ -126,6 +127,12 @@ class ParquetStore(
             swept=frozenset(current.swept),
         )
 
+    def newest_entry(self, name: str) -> str:
+        """Return the path of the newest manifest, or nothing."""
+        table = self.table(name)
+        versions = log.versions(table)
+        return log.manifest_path(table, versions[-1]) if versions else ""
+
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table; its columns may change."""
         return self._stage(work, frames.checked(rows), _Scope("table"))
@@ -155,7 +162,7 @@ class ParquetStore(
         changes = merging.changes(source, merging.within(target, source.bounds), rule)
         if not changes.total:
             return Staged(source.count, notes=changes.notes(source.count))
-        touched = self._touched(work.name, base, target, changes, rule)
+        touched = self._touched(work.name, base, changes.files)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         scope = replace(scope, removed=frozenset(file.path for file in touched))
         staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
@@ -261,14 +268,10 @@ class ParquetStore(
         paths = [os.path.join(self.table(name), file.path) for file in files]
         return frames.read_parquet(self.engine.spark, paths, schema)
 
-    def _touched(
-        self, name: str, base: Manifest, target: Any, changes: merging.Changes, rule: MergeRule
-    ) -> tuple[DataFile, ...]:
+    def _touched(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
         """Return the files of all partitions in which a row is updated or deleted."""
-        if changes.total == changes.inserted:
-            return ()
-        paths = merging.files_with(target, changes, rule)
         table = os.path.realpath(self.table(name))
+        paths = (unquote(urlparse(path).path) for path in found)
         relative = {os.path.relpath(os.path.realpath(path), table) for path in paths}
         partitions = {file.partition for file in base.files if file.path in relative}
         return tuple(file for file in base.files if file.partition in partitions)
