@@ -119,3 +119,18 @@ def test_tables_that_are_read_together_have_the_same_types(make_world):
     world.columns = {"on_new_column": "add"}
     world.run(NEXT)
     assert world.table_rows("id", "n") == [("a", None), ("b", 1)] if world.kind != "memory" else True
+
+
+@pytest.mark.stores("delta")
+def test_a_merge_with_deletion_vectors_adds_a_column_too(make_world):
+    world = make_world(pattern=twice.merger(keys=["id"]), schema=NARROW, columns={"on_new_column": "add"})
+    world.put_rows(DAY, [{"id": "a", "day": DAY}, {"id": "b", "day": DAY}])
+    world.run(DAY)
+    world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    world.schema = WIDE
+    world.put_rows(NEXT, [{"id": "a", "day": NEXT, "n": 1}, {"id": "c", "day": NEXT, "n": 2}])
+    world.run(NEXT)
+    assert world.table_rows("id", "n") == [("a", 1), ("b", None), ("c", 2)]
+    world.put_rows("2024-09-22", [{"id": "b", "day": NEXT, "n": 3}])
+    assert world.run("2024-09-22").notes[0] == "inserted 0, updated 1, deleted 0, left alone 0"
+    assert world.table_rows("id", "n") == [("a", 1), ("b", 3), ("c", 2)]
