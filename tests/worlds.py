@@ -54,7 +54,7 @@ class PlainSet:
         for mark in self.chosen.marks:
             for line in (Path(self.chosen.root) / mark.path).read_text().splitlines():
                 row = json.loads(line)
-                rows.append({**row, **({"day": date.fromisoformat(row["day"])} if "day" in row else {})})
+                rows.append({**row, **({"day": date.fromisoformat(row["day"])} if row.get("day") else {})})
         return rows
 
 
@@ -219,7 +219,7 @@ class World:
     def delete_by_hand(self, day: str):
         """Take a slot's rows away behind the ledger's back."""
         if self.kind == "memory":
-            kept = [row for row in self.memory.read(self.target) if row["day"].isoformat() != day]
+            kept = [row for row in self.memory.read(self.target) if row["day"] != date.fromisoformat(day)]
             self.memory.meddle(self.target, kept)
         elif self.kind == "delta":
             self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE day = DATE '{day}'")
