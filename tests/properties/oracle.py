@@ -303,7 +303,7 @@ def said(inserted, updated, deleted, total):
 class Merged(Oracle):
     """Rows are brought into a table by key."""
 
-    def __init__(self, keys, deleted=None, soft=False, order=None, insert_only=False):  # noqa: FBT002, PLR0913
+    def __init__(self, keys, deleted=None, soft=False, order=None, insert_only=False):
         super().__init__()
         self.keys, self.deleted, self.soft, self.order, self.insert_only = keys, deleted, soft, order, insert_only
 
@@ -319,7 +319,9 @@ class Merged(Oracle):
                 if not dies:
                     after[key] = new
                     counts[0] += 1
-            elif self.insert_only or (self.order and there[self.order] is not None and row[self.order] < there[self.order]):
+            elif self.insert_only or (
+                self.order and there[self.order] is not None and row[self.order] < there[self.order]
+            ):
                 continue
             elif dies:
                 del after[key]

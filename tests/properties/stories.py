@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-import twice
 from oracle import Added, Appended, Merged, Oracle, Partitioned, Pointed, United
+
+import twice
 
 DAYS = ("2024-09-21", "2024-09-22", "2024-09-23")  # the last one begins an ISO week
 SCHEMA = "id string, v string, n int, gone boolean, day date"
@@ -84,7 +85,9 @@ CASES = {
     ),
     "writer": Case(twice.transactional_writer, Appended),
     "writer-lineage": Case(
-        lambda: twice.transactional_writer(lineage="by"), lambda: Appended(lineage="by"), lineage="by",
+        lambda: twice.transactional_writer(lineage="by"),
+        lambda: Appended(lineage="by"),
+        lineage="by",
         # Not "meddle": in memory the rows that a stranger leaves lose their slot, although the column tells it.
         besides=("restore",),
     ),
