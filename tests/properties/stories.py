@@ -128,30 +128,34 @@ def input_rows(random, case, day):
     ]
 
 
-def story(random, case, length):
-    """Draw what happens, step by step."""
+def story(random, case, length, kind="memory"):
+    """Draw what happens, step by step, as far as it can happen to a kind of store."""
     steps = [("put", day, input_rows(random, case, day)) for day in DAYS]
-    kinds = ["run"] * 3 + ["put"] * 3 + ["die"] * 3 + ["twin"] * 4 + ["tidy", "forget", *case.besides * 2]
+    besides = [one for one in case.besides if kind != "parquet" or one not in HAND]
+    kinds = ["run"] * 3 + ["put"] * 3 + ["die"] * 3 + ["twin"] * 4 + ["tidy", "forget", *besides * 3]
+    points = POINTS if case.oracle().has_view else tuple(point for point in POINTS if "view" not in point)
     if case.oracle().has_view:
         # A rebuilt ledger takes over the view's name and not the tables behind it, so that every run is refused.
         kinds.remove("forget")
     while len(steps) < length + len(DAYS):
-        kind, day = random.choice(kinds), random.choice(DAYS)
+        step, day = random.choice(kinds), random.choice(DAYS)
         force = random.randint(0, 2) == 2
-        if kind == "run":
-            steps.append((kind, day, force, random.randint(0, 4) == 4))
-        elif kind == "put":
-            steps += [(kind, day, input_rows(random, case, day)), ("run", day, False, False)]
-        elif kind == "die":
-            steps.append((kind, day, force, random.choice(POINTS + INSIDE), random.choice(["Died", "LostReply"])))
-        elif kind == "twin":
+        if step == "run":
+            # A name that is pointed back twice is accepted twice, since only the version pointed at is remembered.
+            accept = random.randint(0, 4) == 4 and "point" not in case.besides
+            steps.append((step, day, force, accept))
+        elif step == "put":
+            steps += [(step, day, input_rows(random, case, day)), ("run", day, False, False)]
+        elif step == "die":
+            steps.append((step, day, force, random.choice(points + INSIDE), random.choice(["Died", "LostReply"])))
+        elif step == "twin":
             other = random.choice(DAYS)
             rows = input_rows(random, case, other) if random.randint(0, 1) else None
-            steps.append((kind, day, force, random.choice(POINTS), other, random.randint(0, 2) == 2, rows))
-        elif kind == "meddle":
-            steps.append((kind, day))
-        elif kind in ("restore", "point"):
-            steps.append((kind, random.randint(0, 9)))
+            steps.append((step, day, force, random.choice(points), other, random.randint(0, 2) == 2, rows))
+        elif step == "meddle":
+            steps.append((step, day))
+        elif step in ("restore", "point"):
+            steps.append((step, random.randint(0, 9)))
         else:
-            steps.append((kind,))
+            steps.append((step,))
     return steps
