@@ -132,7 +132,7 @@ def story(random, case, length, kind="memory"):
     """Draw what happens, step by step, as far as it can happen to a kind of store."""
     steps = [("put", day, input_rows(random, case, day)) for day in DAYS]
     besides = [one for one in case.besides if kind != "parquet" or one not in HAND]
-    kinds = ["run"] * 3 + ["put"] * 3 + ["die"] * 3 + ["twin"] * 4 + ["tidy", "forget", *besides * 3]
+    kinds = ["run"] * 3 + ["put"] * 3 + ["die"] * 3 + ["twin"] * 7 + ["tidy", "forget", *besides * 2]
     points = POINTS if case.oracle().has_view else tuple(point for point in POINTS if "view" not in point)
     if case.oracle().has_view:
         # A rebuilt ledger takes over the view's name and not the tables behind it, so that every run is refused.
@@ -149,9 +149,11 @@ def story(random, case, length, kind="memory"):
         elif step == "die":
             steps.append((step, day, force, random.choice(points + INSIDE), random.choice(["Died", "LostReply"])))
         elif step == "twin":
-            other = random.choice(DAYS)
-            rows = input_rows(random, case, other) if random.randint(0, 1) else None
-            steps.append((step, day, force, random.choice(points), other, random.randint(0, 2) == 2, rows))
+            # Both should have something to do, and meet where one of them has seen what the other changes.
+            steps.append(("put", day, input_rows(random, case, day)))
+            other, point = random.choice([day, *DAYS]), random.choice(points + points[-7:-3])
+            rows = input_rows(random, case, other) if random.randint(0, 2) else None
+            steps.append((step, day, force, point, other, random.randint(0, 2) == 2, rows))
         elif step == "meddle":
             steps.append((step, day))
         elif step in ("restore", "point"):
