@@ -27,11 +27,11 @@ class Lost(Exception):
 
 @dataclass
 class Noted:
-    """A receipt: which edition of a slot, from which input, and of how many rows."""
+    """A receipt: which edition of a slot, from which input, and of how many rows, if that is judged."""
 
     generation: int
     content: str
-    rows: int
+    rows: int | None
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Said:
 
     state: str
     generation: int
-    rows: int
+    rows: int | None
     note: str = ""
 
 
@@ -229,8 +229,9 @@ class Oracle:
         return None
 
     def _land(self, day, table, staged, contents, generations):
+        # After a replay the receipts do not tell the rows of their own slots, so these numbers are not judged.
+        rows = staged.rows if len(contents) == 1 else None
         for part, content in contents.items():
-            rows = staged.rows if part == day else table.noted[part].rows
             table.noted[part] = Noted(generations[part], content, rows)
             table.ended.discard(part)
             table.gone.discard(part)
@@ -364,9 +365,9 @@ class Added(Oracle):
 class Appended(Oracle):
     """Rows are added once; with a lineage column a correction replaces them."""
 
-    def __init__(self, slot_of=None, lineage=None):
+    def __init__(self, lineage=None):
         super().__init__()
-        self.slot_of, self.lineage = slot_of, lineage
+        self.lineage = lineage
 
     def refuses(self, day, table, force):
         return not self.lineage and day in table.noted and day not in table.gone

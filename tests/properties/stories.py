@@ -1,7 +1,7 @@
 """What may happen to a pipeline, as a list of steps that can be told again to any world."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -40,7 +40,6 @@ class Case:
     texts: tuple[str | None, ...] = ("x", "y", "", None)
     besides: tuple[str, ...] = HAND
     lineage: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 def week(day):
