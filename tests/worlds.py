@@ -220,7 +220,7 @@ class World:
     def delete_by_hand(self, day: str):
         """Take a slot's rows away behind the ledger's back."""
         if self.kind == "memory":
-            kept = [row for row in self.memory.read(self.target) if row["day"].isoformat() != day]
+            kept = [row for row in self.memory.read(self.target) if row["day"] != date.fromisoformat(day)]
             self.memory.meddle(self.target, kept)
         elif self.kind == "delta":
             self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE day = DATE '{day}'")

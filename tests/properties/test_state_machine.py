@@ -167,8 +167,8 @@ def _facts(sight):
 
 @pytest.mark.stores("memory", "parquet", "delta")
 @pytest.mark.timeout(3000)
-def test_any_sequence_ends_as_in_the_model(kind, session, tmp_path):
-    folders = (tmp_path / str(number) for number in itertools.count())
+def test_any_sequence_ends_as_in_the_model(kind, session, quick):
+    folders = (quick / str(number) for number in itertools.count())
     machine = type("Machine", (Repeated,), {"kind": kind, "spark": session, "folders": folders})
     examples, steps = {"memory": (20, 20), "parquet": (12, 15), "delta": (6, 12)}[kind]
     run_state_machine_as_test(
