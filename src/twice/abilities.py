@@ -56,6 +56,7 @@ class Staged:
         handle: What the store needs to publish them; None publishes the receipt alone.
         notes: What the run's outcome should say of them.
         lineage: Column of the rows that carries their slot, or nothing.
+        keeps: Without a handle: the slot's older rows stay, and have to be there still.
     """
 
     rows: int
@@ -64,6 +65,7 @@ class Staged:
     handle: Any = None
     notes: tuple[str, ...] = ()
     lineage: str = ""
+    keeps: bool = False
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,13 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     The store is looked at first: a twin that publishes in between is then found at the publish,
     and is never overwritten with inputs that are older than its own.
     """
+    # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
+    known = ledger.known(job.slot.text)
     sight = store.look(job.table)
     inputs = job.resolve()
     reach("inputs.resolved")
     found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    plan = _decide(job, sight, ledger, asked, found)
+    plan = _decide(job, sight, ledger, asked, found, known)
     return Considered(plan, inputs, found, _companions(job, plan))
 
 
@@ -105,7 +107,9 @@ def _part(job: Job, generation: int) -> Part:
     return Part(job, inputs, fingerprint_of(inputs, job.parameters) if job.declares_inputs else "", generation)
 
 
-def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str) -> Plan:
+def _decide(
+    job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Receipt | None
+) -> Plan:
     question = Question(
         slot=job.slot,
         pattern=job.pattern,
@@ -114,7 +118,7 @@ def _decide(job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerpr
         code=job.code,
         rerun_on_code=job.rerun_on_code,
         ledger_id=ledger.id,
-        known=ledger.known(job.slot.text),
+        known=known,
         accepted=ledger.accepted(job.slot.text),
         asked=asked,
     )
@@ -313,9 +317,10 @@ class _Attempt:
 
     def _considered_now(self, before: Considered) -> Considered:
         """Plan on what is there now: the lease may have been waited for, or a compare lost."""
+        known = self.ledger.known(self.job.slot.text)
         sight = self.store.look(self.job.table)
         if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
-            plan = _decide(self.job, sight, self.ledger, self.asked, before.fingerprint)
+            plan = _decide(self.job, sight, self.ledger, self.asked, before.fingerprint, known)
             return Considered(plan, before.inputs, before.fingerprint, _companions(self.job, plan))
         # Someone published the slot since: inputs that were resolved before that may be the older ones.
         now = consider(self.job, self.store, self.ledger, self.asked)

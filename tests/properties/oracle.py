@@ -59,6 +59,17 @@ class Table:
     def fence(self, day):
         return self.noted[day].generation if day in self.noted else 0
 
+    def pass_by(self):
+        """Slots that come after the version which the name shows are not vouched for."""
+        shown = self.editions[self.current]
+        later = self.editions[self.current + 1 :]
+        self.ended = {
+            one.day
+            for one in self.editions
+            if (one in later or one.day > shown.day) and self.fence(one.day) == one.generation
+        }
+        self.outside = self.version if self.ended else self.outside
+
     def has_newer(self, day):
         return any(other > day and other not in self.ended for other in self.noted)
 
@@ -178,10 +189,6 @@ class Oracle:
         hook("stage.before")
         rows = [row for part in contents for row in self.inputs[part]]
         staged = self.stage(table, day, rows, day in saw.noted)
-        if staged.change is None and day in table.ended:
-            # A merge that finds nothing to change for a slot without proof: memory and Parquet take that for a lost
-            # compare each time, and the run ends as fenced, also with --force. Delta publishes, as it should.
-            raise LeftOut
         hook("stage.after")
         if any(self.written[part] != seen for part, seen in tokens.items()):
             raise Refused("InputsMoved")
@@ -271,9 +278,8 @@ class Oracle:
             return
         table.current = number
         table.rows = list(table.editions[number].rows)
-        table.ended = {one.day for one in table.editions[number + 1 :] if table.fence(one.day) == one.generation}
         table.version += 1
-        table.outside = table.version
+        table.pass_by()
 
 
 # ---------------------------------------------------------------- patterns
@@ -351,7 +357,11 @@ class Added(Oracle):
 
     def stage(self, table, day, rows, anew):
         source = one_a_key(rows, self.keys, self.order, first=True)
-        since = date.fromisoformat(day) - timedelta(self.days) if self.days else None
+        since = None
+        if self.days:
+            if any(row["day"] is None for row in source.values()):
+                raise Refused("NotPublished")
+            since = min([date.fromisoformat(day) - timedelta(self.days), *(row["day"] for row in source.values())])
         known = {
             tuple(row[column] for column in self.keys)
             for _, row in table.rows
@@ -411,15 +421,12 @@ class Pointed(Oracle):
         return table.has_newer(day) and not force
 
     def stage(self, table, day, rows, anew):
-        if table.ended - {day}:
-            # A publish after the name was pointed back: in memory the slots that were passed by stay without proof,
-            # in Parquet and Delta they have it again, whichever slot the name shows now.
-            raise LeftOut
         new = [(day, row) for row in rows]
 
         def change(now):
             now.editions = [*now.editions, Edition(day, now.fence(day), new)][-(self.keep or 0) :]
             now.current, now.rows = len(now.editions) - 1, new
+            now.pass_by()
 
         return Staged(change, len(new))
 

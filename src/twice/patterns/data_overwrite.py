@@ -134,7 +134,7 @@ class DataOverwrite(OnTarget):
             )
         before = work.base.proof(work.slot)
         if self.empty == "keep" and before:
-            return replace(staged, rows=before.rows, partitions=before.partitions, handle=None)
+            return replace(staged, rows=before.rows, partitions=before.partitions, handle=None, keeps=True)
         return staged
 
 

@@ -36,11 +36,12 @@ from twice.columns import fit
 from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule
-from twice.runs import Receipt
+from twice.runs import Receipt, Slot
 from twice.sight import NO_TABLE, Sight
 from twice.slices import Slice, column_taken, missing_column
 
 Row = Mapping[str, Any]
+_POINTS = "the view points at"
 
 
 @dataclass(frozen=True)
@@ -234,11 +235,10 @@ class MemoryStore(
             chosen = next((one for one in now.editions if one.name == version), None)
             if chosen is None:
                 raise Misuse(f"{version} is not a version of {name}.", fix="See: twice versions")
-            later = now.editions[now.editions.index(chosen) + 1 :]
-            why = f"the view points at {version}, from before the slot's rows"
-            ended = {one.slot: why for one in later if now.receipts[one.slot].generation == one.generation}
+            ended = _passed_by(now.editions, chosen, now.receipts)
             pointed = replace(now, number=now.number + 1, rows=chosen.rows, current=version, ended=ended)
-            self._append(name, replace(pointed, data_version=pointed.number, outside="; ".join(set(ended.values()))))
+            outside = f"version {pointed.number}" if ended else ""
+            self._append(name, replace(pointed, data_version=pointed.number, outside=outside))
 
     def seal(self, name: str, why: str, owner: str) -> None:
         """Refuse every further publish, or with an empty reason allow them again."""
@@ -346,7 +346,7 @@ class MemoryStore(
             known = now.receipts.get(receipt.slot)
             if (known.generation if known else 0) + 1 != receipt.generation:
                 raise Conflict("the slot's fence moved")
-        if staged.handle is None and work.slot in now.ended:
+        if staged.keeps and work.slot in now.ended:
             raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", receipts[0].owner):
             raise Conflict("another ledger took the table")
@@ -386,8 +386,11 @@ class MemoryStore(
         if staged.handle is None or staged.handle[0] != "version":
             return made
         edition = Edition(work.attempt, work.slot, work.generation, rows, published[0].published_at)
-        editions = (*now.editions, edition)
-        return replace(made, editions=editions[-(staged.handle[2] or 0) :], current=edition.name)
+        editions = (*now.editions, edition)[-(staged.handle[2] or 0) :]
+        by_strangers = {slot: why for slot, why in made.ended.items() if not why.startswith(_POINTS)}
+        ended = {**by_strangers, **_passed_by(editions, edition, receipts)}
+        outside = f"version {number}" if ended else ""
+        return replace(made, editions=editions, current=edition.name, ended=ended, outside=outside)
 
     def _changed(self, work: Work, now: Version, staged: Staged) -> tuple[tuple[str, Row], ...]:
         new = tuple((work.slot, row) for row in staged.handle[1])
@@ -399,7 +402,8 @@ class MemoryStore(
         there = self._widened(now, staged.handle[1])
         if staged.handle[0] == "slice":
             return tuple(kept for kept in there if not staged.handle[2].holds(kept[1])) + new
-        return tuple(kept for kept in there if kept[0] != work.slot) + new
+        column = staged.lineage or ""
+        return tuple((s, row) for s, row in there if s != work.slot and row.get(column) != work.slot) + new
 
     def _append(self, name: str, version: Version) -> None:
         self._tables[name] = [*self._tables.get(name, []), version]
@@ -481,6 +485,22 @@ def _moment(row: Row, look_back: LookBack) -> datetime:
     if not isinstance(value, date):
         raise look_back.no_time()
     return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _passed_by(editions: Sequence[Edition], shown: Edition, receipts: Mapping[str, Receipt]) -> dict[str, str]:
+    """Name the slots that come after the one which a view shows: readers do not see them."""
+    why = f"{_POINTS} {shown.name}, from before the slot's rows"
+    after = editions[editions.index(shown) + 1 :]
+    return {
+        one.slot: why
+        for one in editions
+        if (one in after or _starts_after(one.slot, shown.slot)) and receipts[one.slot].generation == one.generation
+    }
+
+
+def _starts_after(slot: str, shown: str) -> bool:
+    one, other = Slot.parse(slot).interval, Slot.parse(shown).interval
+    return bool(one and other and one.start > other.start)
 
 
 def _columns(rows: Sequence[Any]) -> tuple[str, ...]:

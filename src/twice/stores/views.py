@@ -458,7 +458,7 @@ def _sight_of_versions(folder: str, view: Manifest) -> Sight:
         owner=view.owner,
         receipts=view.receipts,
         ended=ended,
-        outside="; ".join(sorted(set(ended.values()))),
+        outside="; ".join([f"version {view.data_version}", *sorted(set(ended.values()))]) if ended else "",
         data_version=view.data_version,
         swept=frozenset(view.swept),
         points=True,
@@ -472,7 +472,7 @@ def _passed_by(view: Manifest) -> Iterator[tuple[str, str]]:
     names = [member.name for member in view.members]
     for member in view.members if shown else ():
         later = names.index(member.name) > names.index(view.current) or _starts_after(member.slot, shown)
-        if later and _is_edition(view, member) and member.slot != (shown.slot if shown else ""):
+        if later and _is_edition(view, member):
             yield member.slot, f"the view points at {view.current}, from before the slot's rows"
 
 

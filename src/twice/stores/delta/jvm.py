@@ -65,6 +65,7 @@ class Transaction:
         self._delta = self._jvm.org.apache.spark.sql.delta
         self._log = _module(self._delta, "DeltaLog$").forTable(spark._jsparkSession, table)
         self._none = self._jvm.scala.Option.empty()
+        self._evolved = False
         self._txn = self._log.startTransaction(self._none, self._snapshot(base))
 
     def _snapshot(self, base: int | None) -> Any:
@@ -141,6 +142,7 @@ class Transaction:
                 "Set the table's property delta.enableTypeWidening to true, or cast in the transform.",
             )
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
+        self._evolved = True
 
     def reads(self, part: DataFrame | None) -> Any:
         """Make any change of the part of the table that a filtered frame reads a conflict; None is all of it.
@@ -175,7 +177,9 @@ class Transaction:
     @property
     def rewrites_files(self) -> bool:
         """Tell whether a merge comes down to files with some rows changed: no vectors, feeds or numbers of rows."""
-        kept = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking")
+        kept = ["delta.enableChangeDataFeed", "delta.enableRowTracking"]
+        # A statement is analysed with the columns of the table, and not with those that this transaction adds.
+        kept += [] if self._evolved else ["delta.enableDeletionVectors"]
         return not any(self.table_property(name) == "true" for name in kept) and "delta.identity" not in self.schema
 
     def rewrite(self, rows: DataFrame, files: Any) -> Any:
@@ -191,8 +195,6 @@ class Transaction:
         session = self._spark._jsparkSession.cloneSession()
         # The changes are computed and kept already.
         session.conf().set("spark.databricks.delta.merge.materializeSource", "none")
-        # A column that this transaction adds is not in the table yet when the statement is analysed.
-        session.conf().set("spark.databricks.delta.schema.autoMerge.enabled", "true")
         source = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, changes._jdf.logicalPlan())
         source.createOrReplaceTempView(_CHANGES)
         command = self._analysed(

@@ -467,7 +467,7 @@ class DeltaStore(
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
             _check_owner(now, receipts[0].owner)
-            if staged.handle is None and work.slot in now.ended:
+            if staged.keeps and work.slot in now.ended:
                 raise Conflict("the rows that were to be kept are gone")
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)

@@ -373,9 +373,9 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
     """See that what the rows were computed from is still there."""
     if base.is_view:
         raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
+    if staged.keeps and work.slot in {**base.ended, **dict(_damage(table, base))}:
+        raise Conflict("the rows that were to be kept are gone")
     if staged.handle is None:
-        if work.slot in {**base.ended, **dict(_damage(table, base))}:
-            raise Conflict("the rows that were to be kept are gone")
         return
     scope = staged.handle.scope
     if scope.name == "slot" and any(not file.slot for file in base.files):
