@@ -35,7 +35,7 @@ _threads: dict[str, threading.Lock] = {}
 _NO_TABLES = "it delivers files, which no reader of tables knows"
 
 
-class FilesStore(Store, DeliversFiles):
+class FilesStore(frames.SparkRows, Store, DeliversFiles):
     """Folders of delivered files under one root."""
 
     kind: ClassVar[str] = "files"
@@ -132,10 +132,6 @@ class FilesStore(Store, DeliversFiles):
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the attempt's file: no manifest names it."""
         shutil.rmtree(os.path.join(self.table(work.name), _READY, work.attempt), ignore_errors=True)
-
-    def unite(self, rows: Sequence[Rows]) -> Rows:
-        """Return several frames as one."""
-        return frames.united(rows)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Publish a version that differs in its owner alone."""

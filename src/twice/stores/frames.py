@@ -235,3 +235,19 @@ def read_parquet(spark: SparkSession, paths: Sequence[str], schema: str) -> Data
         return spark.createDataFrame([], struct)
     reader = spark.read.schema(struct).option("recursiveFileLookup", "true")
     return reader.parquet(*(spark_path(path) for path in paths))
+
+
+class SparkRows:
+    """What stores do to rows that are frames, whatever they do with them then."""
+
+    def unite(self, rows: Sequence[Rows]) -> Rows:
+        """Return several frames as one."""
+        return united(rows)
+
+    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
+        """Return rows with one more column that holds a literal."""
+        return labelled(rows, column, label)
+
+    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
+        """Make rows fit a schema, as the policy for columns says."""
+        return fitted(checked(rows), schema, work)[0]

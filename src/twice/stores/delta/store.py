@@ -86,6 +86,7 @@ class _Written:
 
 class DeltaStore(
     Views,
+    frames.SparkRows,
     Store,
     ReplacesTable,
     ReplacesSlices,
@@ -191,10 +192,6 @@ class DeltaStore(
         """Return a table's columns as JSON."""
         return Transaction(self.engine.spark, self.table(name)).schema
 
-    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
-        """Make rows fit a schema, as the policy for columns says."""
-        return frames.fitted(frames.checked(rows), schema, work)[0]
-
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Write a table in one commit that carries all receipts."""
         transaction = Transaction(self.engine.spark, self.table(name))
@@ -227,10 +224,6 @@ class DeltaStore(
             raise a_table(name)
         if self.views:
             sql_views.refuse_table(self.engine.spark, self._sql_name(name))
-
-    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
-        """Return rows with one more column that holds a literal."""
-        return frames.labelled(rows, column, label)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
@@ -560,10 +553,6 @@ class DeltaStore(
         table = self.table(work.name)
         for path in written.transaction.new_files(written.actions):
             _unlink(os.path.join(table, unquote(path)))
-
-    def unite(self, rows: Sequence[Rows]) -> Rows:
-        """Return several frames as one."""
-        return frames.united(rows)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Commit the new owner, if no other change of owner came first."""

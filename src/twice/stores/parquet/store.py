@@ -72,6 +72,7 @@ class _Written:
 
 class ParquetStore(
     Views,
+    frames.SparkRows,
     Store,
     ReplacesTable,
     ReplacesSlices,
@@ -198,10 +199,6 @@ class ParquetStore(
         """Return a table's columns as JSON."""
         return log.newest(self.table(name)).schema
 
-    def fit_to(self, work: Work, rows: Rows, schema: str) -> Rows:
-        """Make rows fit a schema, as the policy for columns says."""
-        return frames.fitted(frames.checked(rows), schema, work)[0]
-
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Write the files and one manifest that has all receipts."""
         attempt = new_attempt(held.owner, 0)
@@ -242,10 +239,6 @@ class ParquetStore(
         is_delta = os.path.isdir(os.path.join(self.table(name), "_delta_log"))
         if is_delta or (found.version != NO_TABLE and not found.is_view) or _holds_table(self.table(name)):
             raise a_table(name)
-
-    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
-        """Return rows with one more column that holds a literal."""
-        return frames.labelled(rows, column, label)
 
     def _merge_source(
         self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]
@@ -329,10 +322,6 @@ class ParquetStore(
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the attempt's files: no manifest names them."""
         shutil.rmtree(self._staging(work), ignore_errors=True)
-
-    def unite(self, rows: Sequence[Rows]) -> Rows:
-        """Return several frames as one."""
-        return frames.united(rows)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Publish a version that differs in its owner alone."""
