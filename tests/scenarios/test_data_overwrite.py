@@ -185,8 +185,8 @@ def test_an_older_slot_that_never_ran_needs_force_on_a_whole_table(make_world):
     assert world.rows() == [("new", "2024-09-21")]
 
 
-def test_a_whole_table_may_change_its_columns(make_world):
-    world = make_world(pattern=twice.data_overwrite())
+def test_a_whole_table_gets_new_columns_as_declared(make_world):
+    world = make_world(pattern=twice.data_overwrite(), columns={"on_new_column": "add"})
     world.put("2024-09-20", ["a"])
     world.run("2024-09-20")
     if world.kind == "memory":

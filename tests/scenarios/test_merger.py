@@ -197,3 +197,39 @@ def test_rows_of_one_slot_are_not_looked_for_in_merged_files(make_world):
     with pytest.raises(twice.Misuse, match="was merged into"):
         world.run("2024-09-20")
     assert world.rows() == [("a", "2024-09-20")]
+
+
+@pytest.mark.parametrize("pattern", [twice.merger, twice.dedup_insert])
+def test_columns_with_names_that_need_quoting(make_world, pattern):
+    key, value = 'select `key`\'s "name"', "from"
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (key, value, "a.b"))
+    world = make_world(pattern=pattern(keys=[key]), schema=schema)
+    world.put_rows("2024-09-20", [{key: "a", value: "1", "a.b": "x"}])
+    world.run("2024-09-20")
+    world.put_rows("2024-09-21", [{key: "a", value: "2", "a.b": "y"}, {key: "b", value: "2", "a.b": None}])
+    world.run("2024-09-21")
+    updated = "2" if pattern is twice.merger else "1"
+    assert [(row[key], row[value]) for row in sorted(world.records(), key=lambda row: row[key])] == [
+        ("a", updated),
+        ("b", "2"),
+    ]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_partitions_that_look_alike_stay_apart(make_world):
+    world = make_world(
+        pattern=twice.merger(keys=["p", "id"], partitioned_by=["p"]), schema="p string, id string, n int"
+    )
+    parts = ["1", "01", "a/b", "a=b", "NULL", "__x"]
+    world.put_rows("2024-09-20", [{"p": p, "id": "k", "n": 1} for p in parts])
+    world.run("2024-09-20")
+    world.put_rows("2024-09-21", [{"p": "1", "id": "k", "n": 2}, {"p": "a/b", "id": "k", "n": 2}])
+    assert world.run("2024-09-21").notes[0] == "inserted 0, updated 2, deleted 0, left alone 0"
+    assert dict(world.table_rows("p", "n")) == {p: 2 if p in ("1", "a/b") else 1 for p in parts}
+    world.put_rows("2024-09-22", [{"p": "", "id": "k", "n": 3}, {"p": "1", "id": "k", "n": 3}])
+    if world.kind == "delta":
+        with pytest.raises(NotPublished, match="empty text"):
+            world.run("2024-09-22")
+    else:
+        world.run("2024-09-22")
+        assert ("", 3) in world.table_rows("p", "n")

@@ -60,18 +60,21 @@ def points_of(world: World) -> list[str]:
     return points
 
 
-def deaths_at_every_point(make_world: Callable[[], World], *, both_ways: bool = True) -> Iterator[Verdict]:
+def deaths_at_every_point(make_world: Callable[[], World], *, thorough: bool = True) -> Iterator[Verdict]:
     """Die at each point of a clean pass, run again, and yield what came of it.
 
     A process that dies leaves everything as it is; a reply that is lost is an error which the run itself
-    sees. Where both are not asked for, replies are lost only around the publish.
+    sees. If it is not to be thorough, the points before anything is written are passed over, and replies
+    are lost only around the publish.
     """
     clean = make_world()
     points = list(dict.fromkeys(points_of(clean)))
     expected = clean.snapshot()
-    last_before = points.index("publish.before") if "publish.before" in points else 0
+    first, publish = (points.index(name) if name in points else 0 for name in ("stage.before", "publish.before"))
     for number, point in enumerate(points):
-        for death in (Died, LostReply) if both_ways or number >= last_before else (Died,):
+        if not thorough and number < first:
+            continue
+        for death in (Died, LostReply) if thorough or number >= publish else (Died,):
             yield Verdict(point, death.__name__, _survives(make_world(), point, death, expected))
 
 

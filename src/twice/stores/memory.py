@@ -160,7 +160,7 @@ class MemoryStore(
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Hold the rows that will be the whole table."""
-        kept = [dict(row) for row in rows]
+        kept = self._fitted(work, rows)
         return Staged(len(kept), handle=("table", kept))
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
@@ -217,7 +217,7 @@ class MemoryStore(
 
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
         """Hold rows that will never change again."""
-        kept = [dict(row) for row in rows]
+        kept = self._fitted(work, rows)
         return Staged(len(kept), handle=("version", kept, keep))
 
     def versions(self, name: str) -> list[PointedAt]:

@@ -49,6 +49,7 @@ from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
 
 _OWNER = "twice:owner"
+_WHOLE = "overwriteSchema"
 _HEAD = "twice:head"
 _RESTATED = "twice:restated"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -167,7 +168,10 @@ class DeltaStore(
             raise Misuse(f"A view of versions needs a path, and delta:{work.name} is a name in a catalog.")
         self.refuse_table(work.name)
         folder = self._version_folder(work)
-        frames.checked(rows).write.format("delta").mode("errorifexists").save(folder)
+        view = self._view(work.name)
+        shown = view.member(view.current) if view else None
+        schema = self.schema_of(f"{work.name}/{shown.name}") if shown else ""
+        self.fit_to(work, rows, schema).write.format("delta").mode("errorifexists").save(folder)
         reach("delta.version.written")
         table = self.table(work.name)
         paths = [os.path.join(place, one) for place, _, names in os.walk(folder) for one in names]
@@ -227,9 +231,8 @@ class DeltaStore(
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
-        transaction = self._open(work, base=work.base.version)
-        kept = [column for column in transaction.partition_columns if column in frames.checked(rows).columns]
-        return self._stage(work, transaction, rows, {"overwriteSchema": "true"}, kept, "table")
+        transaction, rows = self._opened_for(work, rows, base=work.base.version)
+        return self._stage(work, transaction, rows, {_WHOLE: "true"}, transaction.partition_columns, "table")
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""

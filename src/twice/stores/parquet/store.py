@@ -135,8 +135,8 @@ class ParquetStore(
         return log.manifest_path(table, versions[-1]) if versions else ""
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
-        """Write the rows that will be the whole table; its columns may change."""
-        return self._stage(work, frames.checked(rows), _Scope("table"))
+        """Write the rows that will be the whole table."""
+        return self._stage(work, self._fitted(work, rows)[0], _Scope("table"))
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice, and count those that lie outside it."""
@@ -182,7 +182,7 @@ class ParquetStore(
 
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
         """Write files that no manifest names yet, and that no later one changes."""
-        staged = self._stage(work, frames.checked(rows), _Scope("table"))
+        staged = self.stage_table(work, rows)
         written: _Written = staged.handle
         member = Member(
             f"{DATA}/{work.attempt}", slot=work.slot, rows=staged.rows, files=written.files, schema=written.schema
