@@ -5,6 +5,7 @@ write by hand, on equal copies of one table. Prints a table of ratios. `--only m
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from twice.stores import merging
 
 DAYS = 10
 PERIODS = 200
+WARM = 2
 PERIOD_ROWS = 5_000
 VECTORS = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
 
@@ -50,9 +52,9 @@ class Bench:
 
     # ---------------------------------------------------------------- tables and sources
 
-    def visits(self, rows: int):
+    def visits(self, rows: int, files: int | None = None):
         """The rows of a table: ten days, ids in the order of days, about ninety bytes a row."""
-        return self.spark.range(rows).selectExpr(
+        return self.spark.range(0, rows, 1, files).selectExpr(
             "id",
             f"date_add(DATE '2024-10-01', cast(id DIV {rows // DAYS} AS int)) AS day",
             "id % 100003 AS user",
@@ -65,7 +67,7 @@ class Bench:
         self._editions += 1
         name = f"table{self._editions}"
         self.spark.conf.set(VECTORS, str(vectors).lower())
-        frame = self.visits(rows).repartitionByRange(files, "id")
+        frame = self.visits(rows, files)
         pattern = twice.data_overwrite(partitions=["day"]) if by_day else twice.data_overwrite()
         twice.publish(
             frame, to=f"delta:ours/{name}", pattern=pattern, slot=twice.slot("bench", key="base"), project=self.project
@@ -105,9 +107,10 @@ class Bench:
 
     def fight(self, ours, theirs, sources, times: int) -> Duel:
         """Warm both sides up, then measure them in turns; each repetition has a source of its own."""
-        ready = [sources(number) for number in range(times + 1)]
-        for act in (ours, theirs):
-            act(ready[times]())
+        ready = [sources(number) for number in range(times + WARM)]
+        for source in ready[times:]:
+            for act in (ours, theirs):
+                act(source())
         return duel(lambda n: ours(ready[n]()), lambda n: theirs(ready[n]()), times, self.after)
 
     def after(self, cost: Cost) -> None:
@@ -163,26 +166,33 @@ def compare_merges(bench: Bench, rows: int, times: int) -> None:
     head(f"merge of 1 % within one of ten days, {rows:,} rows")
     pattern = twice.merger(keys=["day", "id"], partitioned_by=["day"])
     day = rows // DAYS
-    spread = f"id >= {3 * day} AND id < {4 * day} AND id % 10 = 0"
-    together = f"id >= {3 * day} AND id < {3 * day + rows // 100}"
-    for where, condition in (("spread over the day", spread), ("neighbours", together)):
-        for by in ("t.id = s.id", "t.day = s.day AND t.id = s.id"):
-            name = f"{where}, ON {by}"
-            pair = bench.pair(rows)
-            line(
-                name,
-                bench.fight(
-                    lambda frame, pair=pair: bench.publish(pair, frame, pattern),
-                    lambda frame, pair=pair, by=by: bench.merge_by_hand(pair, frame, by),
-                    lambda n, condition=condition: bench.source(changed(bench.visits(rows).where(condition), n)),
-                    times,
-                ),
-            )
-            forget(pair)
+    # Other rows each time, chosen by chance: those of the last time lie together in files of their own.
+    spread = f"id >= {3 * day} AND id < {4 * day} AND pmod(xxhash64(id, {{0}}), 10) = 0"
+    together = f"id >= {6 * day} AND id < {7 * day} AND id DIV {rows // 100} % 10 = {{0}} % 10"
+    cases = (
+        ("spread over the day, ON t.id = s.id", spread, "t.id = s.id"),
+        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.id = s.id"),
+        ("neighbours, ON t.id = s.id", together, "t.id = s.id"),
+    )
+    pair = bench.pair(rows)
+    editions = itertools.count()
+    for name, which, on in cases:
+        result = bench.fight(
+            lambda frame: bench.publish(pair, frame, pattern),
+            lambda frame, on=on: bench.merge_by_hand(pair, frame, on),
+            lambda _, which=which: bench.source(changes(bench, rows, which, next(editions))),
+            times,
+        )
+        line(name, result)
+    forget(pair)
+
+
+def changes(bench: Bench, rows: int, which: str, edition: int):
+    """Return some rows of the table, each with a value that no other edition has."""
+    return changed(bench.visits(rows).where(which.format(edition)), edition)
 
 
 def changed(frame, edition: int):
-    """Return rows with a value that no other edition has."""
     return frame.selectExpr("id", "day", "user", "page", f"seconds + {1000 * (edition + 1)} AS seconds")
 
 
@@ -244,7 +254,10 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
     """Two percent arrive, and half of it is there already: against left_anti and append."""
     head(f"dedup insert of {rows // 50:,} into {rows:,}")
     half = rows // 100
-    for name, old in (("old keys lie together", f"id < {half}"), ("old keys lie anywhere", "id % 100 = 0")):
+    for name, old in (
+        ("the old keys are recent", f"id >= {rows - half}"),
+        ("the old keys lie anywhere", "id % 100 = 0"),
+    ):
         pair = bench.pair(rows)
 
         def batch(n: int, old=old):
@@ -355,18 +368,19 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
 
 
 PARTS = {
-    "merge": compare_merges,
-    "unchanged": compare_unchanged,
     "dedup": compare_inserts,
+    "merge": compare_merges,
+    "identical": lambda bench, rows, _: check_identical(bench, rows // 20),
     "view": compare_views,
     "clean": compare_cleaning,
-    "checks": share_of_checks,
+    "unchanged": lambda bench, rows, times: compare_unchanged(bench, rows // 20, times),
+    "checks": lambda bench, rows, times: share_of_checks(bench, rows // 5, times),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the large tables")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the large tables")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     asked = parser.parse_args()
@@ -376,9 +390,7 @@ def main() -> None:
         print(f"{asked.rows:,} rows, {asked.times} pairs, {os.cpu_count()} cores; ratios are ours / by hand")
         bench = Bench(root)
         for part in asked.only.split(","):
-            PARTS[part](bench, asked.rows // 5 if part == "unchanged" else asked.rows, asked.times)
-            if part == "merge":
-                check_identical(bench, asked.rows // 5)
+            PARTS[part](bench, asked.rows, asked.times)
         bench.engine.stop()
 
 
