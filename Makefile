@@ -1,6 +1,6 @@
 # Everything is set up on first use, in .venv and in a cache of JVM packages. Needs Python 3.11 and Java 17.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core check bench prove lock clean
+.PHONY: help demo test test-core test-tables test-rest check bench prove lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,7 +31,14 @@ demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be
 
 test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
 	@$(RUN)/python -m pytest tests -m "not spark" -q
-	@$(RUN)/python -m pytest tests -m spark -q
+	@echo "Two halves of the tests with Spark, side by side, for about a quarter of an hour on two cores."
+	@$(MAKE) --no-print-directory -j2 test-tables test-rest
+
+test-tables: $(VENV)/.test $(VENV)/.jars
+	@$(RUN)/python -m pytest tests/scenarios tests/stores -m spark -q
+
+test-rest: $(VENV)/.test $(VENV)/.jars
+	@$(RUN)/python -m pytest tests --ignore=tests/scenarios --ignore=tests/stores -m spark -q
 
 test-core: $(VENV)/.test ## Run the tests that need no JVM, in seconds
 	@$(RUN)/python -m pytest tests -m "not spark" -q

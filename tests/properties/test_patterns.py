@@ -24,7 +24,7 @@ INSIDE = {
     "parquet": {"landing": "parquet.manifest.written", "landed": "parquet.manifest.linked"},
     "delta": {"landing": "delta.locked", "landed": "delta.committed"},
 }
-STORIES, LENGTH, SPARK_LENGTH = 10, 12, 6
+STORIES, LENGTH, SPARK_LENGTH = 10, 12, 5
 # A reply can be lost only between a publish that was sent and its answer.
 LOSABLE = ("landing", "landed", "publish.after")
 

@@ -31,8 +31,9 @@ CORRECTED = [shape for shape in SHAPES if shape != "append"]
 
 @pytest.fixture
 def thorough(kind, request):
-    """Memory is tried at every point in every way; the stores of files where it tells most, and wholly by `make prove`."""
-    return kind == "memory" or request.config.getoption("--every-kill")
+    """Memory, and the slice on every store, is tried at every point; other shapes where it tells most, or by `make prove`."""
+    shape = request.node.callspec.params.get("shape")
+    return kind == "memory" or shape == "slice" or request.config.getoption("--every-kill")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
