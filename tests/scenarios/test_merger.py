@@ -201,7 +201,7 @@ def test_rows_of_one_slot_are_not_looked_for_in_merged_files(make_world):
 
 @pytest.mark.parametrize("pattern", [twice.merger, twice.dedup_insert])
 def test_columns_with_names_that_need_quoting(make_world, pattern):
-    key, value = 'select `key`\'s "name"', "from"
+    key, value = 'select-`key`\'s-"name"', "from"
     schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (key, value, "a.b"))
     world = make_world(pattern=pattern(keys=[key]), schema=schema)
     world.put_rows("2024-09-20", [{key: "a", value: "1", "a.b": "x"}])
