@@ -4,12 +4,20 @@ import itertools
 
 import pytest
 
+from telling import is_left_to_prove
 from worlds import STORES, World
 
 
 def pytest_addoption(parser):
     parser.addoption("--stores", default=",".join(STORES), help="which stores to try: memory,parquet,delta")
     parser.addoption("--every-kill", action="store_true", help="kill at every point with SIGKILL, not at a sample")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--every-kill"):
+        left = [item for item in items if is_left_to_prove(item)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_generate_tests(metafunc):

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.timeout(3000)]
 DAY = "2024-09-20"
 TIMES = 100
 ROWS = 5
-RECEIPTS_EACH = 100
+RECEIPTS_EACH = 50
 RECEIPTS_EACH_IN_FULL = 500
 
 
@@ -83,7 +83,7 @@ def test_112_two_processes_publish_different_slots_and_none_is_lost(kind, spark,
 @pytest.mark.stores("parquet", "delta")
 def test_112_two_processes_publish_different_slots_with_rows(kind, spark, tmp_path, drivers):
     world = World(tmp_path / "world", kind, spark, start="2020-01-01")
-    days = [f"2024-{month:02}-{day:02}" for month in (1, 2) for day in range(1, 21)]
+    days = [f"2024-01-{day:02}" for day in range(1, 21)]
     for day in days:
         world.put(day, [f"{day}-{number}" for number in range(3)])
     pair = drivers(world.folder, kind, 60.0)

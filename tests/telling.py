@@ -1,0 +1,33 @@
+"""Which tests that take long are tried by `make test` on Parquet and Delta? On memory all are, and `make prove` tries all."""
+
+TELLING = {
+    "test_81_death_in_a_first_run": ("slice", "merger by partition", "proxy"),
+    "test_81_death_while_a_corrected_slot_replaces_its_rows": (
+        "slice",
+        "partitions",
+        "table",
+        "merger",
+        "append with lineage",
+        "proxy",
+        "cleaner",
+    ),
+    "test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones": ("slice", "merger", "proxy", "cleaner"),
+    "test_stores_do_what_memory_does": (
+        "merger-delete",
+        "merger-order-partitions",
+        "dedup-order-window",
+        "writer-lineage",
+        "proxy-keep",
+        "cleaner-week",
+        "keyed-table",
+    ),
+}
+
+
+def is_left_to_prove(item):
+    """Tell whether a collected test is one that only `make prove` tries."""
+    telling = TELLING.get(getattr(item, "originalname", ""))
+    given = getattr(item, "callspec", None)
+    if not telling or given is None or given.params["kind"] == "memory":
+        return False
+    return (given.params.get("shape") or given.params.get("name")) not in telling
