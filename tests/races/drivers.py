@@ -42,7 +42,7 @@ RECEIPTS = """from twice.abilities import Staged, Work
             work = Work("lake/out", slot, f"{name}-{number}", 1, world.sight())
             receipt = Receipt(slot, 1, f"{name}-{number}", "fingerprint", "code", world.project.ledger.id)
             try:
-                world.store.publish(work, Staged(0), receipt)
+                world.store.publish(work, Staged(0), [receipt])
                 break
             except Conflict:
                 continue

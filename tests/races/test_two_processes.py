@@ -105,4 +105,4 @@ def make_empty_table(world):
     staged = world.store.stage_table(work, frame)
     receipt = Receipt(slot, 1, "first", "fingerprint", "code", world.project.ledger.id)
     assert isinstance(staged, Staged)
-    world.store.publish(work, staged, receipt)
+    world.store.publish(work, staged, [receipt])
