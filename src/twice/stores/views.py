@@ -219,7 +219,8 @@ class Views:
     def frozen_sight(self: TablesInFolders, name: str) -> Sight | None:
         """Return what is known of a table whose rows were frozen into a larger one."""
         parent, _, label = name.rpartition("/")
-        view = view_at(self.table(parent)) if parent else None
+        # By its folder: as a name of its own the parent might be asked of a catalog, which starts a JVM.
+        view = view_at(os.path.dirname(self.table(name))) if parent else None
         member = next((one for one in view.members if label in one.covers), None) if view else None
         if member is None:
             return None

@@ -164,8 +164,6 @@ class DeltaStore(
 
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
         """Write a Delta table that no view names yet, and to which nothing is ever added."""
-        if "/" not in work.name:
-            raise Misuse(f"A view of versions needs a path, and delta:{work.name} is a name in a catalog.")
         self.refuse_table(work.name)
         folder = self._version_folder(work)
         view = self._view(work.name)
@@ -224,6 +222,10 @@ class DeltaStore(
 
     def refuse_table(self, name: str) -> None:
         """Refuse a name that is a table already, on disk or in the catalog that gets the SQL view."""
+        if "/" not in name:
+            raise Misuse(
+                f"A view needs a path, and delta:{name} is a name in a catalog.", fix="For example delta:lake/visits."
+            )
         if log.commit_versions(self.table(name)):
             raise a_table(name)
         if self.views:
@@ -532,7 +534,7 @@ class DeltaStore(
     def _write_sql_view(self, name: str) -> None:
         """Write the SQL view of a view, or of the one that a table is behind."""
         for target in (name, name.rpartition("/")[0]):
-            view = self._view(target) if target else None
+            view = self._view(target) if "/" in target else None
             if view is None:
                 continue
             shown = [one for one in view.members if one.name == view.current or view.by]
