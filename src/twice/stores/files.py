@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from twice.abilities import DeliversFiles, Delivery, Rows, Staged, Store, Swept, Work
-from twice.errors import Conflict, Misuse, NotPublished
+from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
@@ -252,7 +252,8 @@ def _take_back(folder: str, current: Manifest) -> None:
         return
     try:
         before = log.load(folder, current.version - 1)
-    except Exception:  # noqa: BLE001 - a version past its keeping names nothing to remove
+    except Fenced:
+        # A version past its keeping names nothing that could be removed.
         return
     names = {file.path for file in current.files}
     for file in before.files:

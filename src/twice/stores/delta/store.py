@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -470,9 +469,6 @@ class DeltaStore(
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
-        # The commit stands, whatever becomes of the catalog's entry: the next run registers it.
-        with suppress(Exception):
-            self._register(work.name, table)
 
     def _before_commit(
         self, work: Work, staged: Staged, receipts: Sequence[Receipt]
@@ -524,10 +520,12 @@ class DeltaStore(
         self.locations.put(name, table)
 
     def settle(self, name: str) -> None:
-        """Delta leaves the durability of its log to the file system; that of a view is ours."""
+        """Keep the catalog's entry and SQL view; Delta leaves its log to the file system, that of a view is forced to disk."""
         folder = manifest.log_folder(self.table(name))
         if os.path.isdir(folder):
             sync_file(folder)
+        if self.engine.started:
+            self._register(name, self.table(name))
         if self.views and self.engine.started:
             self._write_sql_view(name)
 
