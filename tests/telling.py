@@ -7,6 +7,7 @@ TELLING = {
         "partitions",
         "table",
         "merger",
+        "stateful",
         "append with lineage",
         "proxy",
         "cleaner",

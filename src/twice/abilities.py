@@ -17,7 +17,7 @@ from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.runs import Receipt
-from twice.sight import Sight
+from twice.sight import Past, Sight
 from twice.slices import Slice
 
 Rows = Any
@@ -28,7 +28,8 @@ class Work:
     """What a store has to know about one attempt, while it stages and when it publishes.
 
     `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
-    the whole target: it must be refused if anything else was published since.
+    the whole target: it must be refused if anything else was published since. `keep_days` is how long
+    the target's versions have to be kept at least.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Work:
     base: Sight
     compares_head: bool = False
     columns: ColumnPolicy = NO_CHANGES
+    keep_days: int = 0
 
     @property
     def seen(self) -> int:
@@ -57,6 +59,7 @@ class Staged:
         notes: What the run's outcome should say of them.
         lineage: Column of the rows that carries their slot, or nothing.
         keeps: Without a handle: the slot's older rows stay, and have to be there still.
+        batches: How many rows each batch of a draft brought, in their order.
     """
 
     rows: int
@@ -66,6 +69,7 @@ class Staged:
     notes: tuple[str, ...] = ()
     lineage: str = ""
     keeps: bool = False
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,19 @@ class Swept:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How two versions of a table differ.
+
+    `changed` is known where rows have keys. Of each kind some rows are shown: before, after.
+    """
+
+    added: int
+    removed: int
+    changed: int | None
+    sample: tuple[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None], ...] = ()
+
+
 @runtime_checkable
 class Store(Protocol):
     """What every store does: look, publish one staged change with its receipt, read, tidy."""
@@ -138,6 +155,10 @@ class Store(Protocol):
     @abstractmethod
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several results as one."""
+
+    @abstractmethod
+    def compare(self, before: Rows, after: Rows, keys: Sequence[str], sample: int) -> Difference:
+        """Tell how two results differ: by key, or without keys by whole rows."""
 
     @abstractmethod
     def take_over(self, name: str, base: Sight, owner: str) -> None:
@@ -186,6 +207,32 @@ class Merges(Protocol):
     @abstractmethod
     def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
         """Compare the rows with the table and write what changes; a new table is laid out by some columns."""
+
+
+@runtime_checkable
+class Drafts(Protocol):
+    """Can start from an older version, apply several batches to it, and show the result in one step."""
+
+    @abstractmethod
+    def past(self, name: str) -> Past:
+        """Return the versions that a draft could start from, without starting a JVM."""
+
+    @abstractmethod
+    def stage_draft(
+        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Merge the batches in turn into a version, `NO_TABLE` being an empty one, and write what differs from it.
+
+        With its publish the target is that version and these batches, and nothing else.
+        """
+
+    @abstractmethod
+    def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
+        """Make the rows of an older version those of the newest; proofs follow the rows, fences stay.
+
+        Raises:
+            Conflict: The target is not as `base` saw it, and nothing changed.
+        """
 
 
 @runtime_checkable
@@ -315,6 +362,7 @@ ABILITIES: tuple[type, ...] = (
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
+    Drafts,
     InsertsMissing,
     Appends,
     TransactsTables,

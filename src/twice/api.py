@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twice import matrix
-from twice.abilities import Delivery, PointedAt, PointsAtVersions
+from twice.abilities import Delivery, Difference, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import consider, execute
+from twice.execute import restore as go_back
 from twice.fingerprint import Inputs, Source
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
@@ -28,6 +29,7 @@ from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
 from twice.patterns.keyed import KeyedFile, KeyedPartition, KeyedRows, KeyedTable, format_by_ending
 from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
+from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
@@ -39,6 +41,8 @@ from twice.sources.functions import Function
 from twice.sources.queries import Query
 from twice.sources.tables import Table
 from twice.statements import Statement
+from twice.timeline import KeptVersion, difference, version_named
+from twice.timeline import versions as kept_versions
 from twice.transforms import Sql, text_beside
 
 if TYPE_CHECKING:
@@ -70,6 +74,21 @@ def merger(
     """Insert, update and delete rows by key, in one publish."""
     rule = MergeRule(_columns(keys), deleted, soft, order, insert_only=insert_only)
     return Merger(rule, _columns(partitioned_by))
+
+
+def stateful_merger(
+    *,
+    keys: Sequence[str],
+    deleted: str | None = None,
+    soft: bool = False,
+    order: str | None = None,
+    insert_only: bool = False,
+    partitioned_by: Sequence[str] = (),
+    keep_days: int = 366,
+) -> StatefulMerger:
+    """Merge as `merger` does, and do a slot again as if it had been right from the start."""
+    rule = MergeRule(_columns(keys), deleted, soft, order, insert_only=insert_only)
+    return StatefulMerger(rule, _columns(partitioned_by), keep_days)
 
 
 def dedup_insert(
@@ -258,18 +277,50 @@ def backfill(
 
 
 def read(
-    spark: SparkSession | None, target: str, *, version: int | None = None, project: ProjectLike = None
+    spark: SparkSession | None,
+    target: str,
+    *,
+    version: int | None = None,
+    as_of: str | None = None,
+    project: ProjectLike = None,
 ) -> DataFrame:
-    """Return a table's rows as of its newest version, or of an older one."""
-    where = Target.parse(target)
-    rows: DataFrame = opened(project, spark).store(where.store).read(where.name, version)
+    """Return a table's rows as of its newest version, of an older one, or as they were after a slot."""
+    where, home = Target.parse(target), opened(project, spark)
+    if as_of is not None and version is not None:
+        raise Misuse("A version is named by its number or by a slot, not by both.")
+    chosen = version if as_of is None else version_named(home, where, as_of)
+    rows: DataFrame = home.store(where.store).read(where.name, chosen)
     return rows
 
 
-def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt]:
-    """List the versions that a view can point at, oldest first."""
-    where = Target.parse(target)
-    return _pointing(opened(project, None), where).versions(where.name)
+def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt] | list[KeptVersion]:
+    """List the versions of a table, or those that a view can point at, oldest first."""
+    where, home = Target.parse(target), opened(project, None)
+    store = home.store(where.store)
+    if isinstance(store, PointsAtVersions) and store.look(where.name).points:
+        return store.versions(where.name)
+    return kept_versions(home, where)
+
+
+def restore(target: str, version: int | str, *, project: ProjectLike = None, spark: SparkSession | None = None) -> None:
+    """Make an older version of a table the newest; slots that it lacks are no longer vouched for."""
+    where, home = Target.parse(target), opened(project, spark)
+    go_back(home.store(where.store), home.ledger, where.name, version_named(home, where, str(version)))
+
+
+def diff(
+    target: str,
+    one: int | str,
+    other: int | str,
+    *,
+    keys: Sequence[str] = (),
+    sample: int = 5,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> Difference:
+    """Tell how two versions of a table differ; a version is a number, or a slot's start."""
+    home = opened(project, spark)
+    return difference(home, Target.parse(target), str(one), str(other), keys=_columns(keys), sample=sample)
 
 
 def point(target: str, version: str, *, project: ProjectLike = None) -> None:

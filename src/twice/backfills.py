@@ -2,19 +2,20 @@
 
 In order, each by the same function as a single run. A slot that fails does not stop independent
 ones; it stops those that build on it. Published slots are skipped, so a backfill that was killed
-resumes where it stood.
+resumes where it stood. Where every slot builds on those before it, all that is to be done is done
+in one publish: readers see the table before it, and the table after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError, Waiting
-from twice.execute import execute
+from twice.execute import consider, execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
 from twice.jobs import Outcome
@@ -66,17 +67,50 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
 
 def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> Iterator[SlotEnd]:
     """Fill slots in order, yielding how each ended."""
-    for slot in slots:
+    done: set[Slot] = set()
+    for number, slot in enumerate(slots):
+        if slot in done:
+            continue
         reach("backfill.slot")
+        along = _along(project, pipeline, slots[number:], asked) if pipeline.pattern.builds_on_all else ()
         try:
             job = project.job(pipeline, slot)
-            outcome = execute(job, project.store(slot.target.store), project.ledger, asked)
+            outcome = execute(job, project.store(slot.target.store), project.ledger, replace(asked, along=along))
         except TwiceError as error:
             yield SlotEnd(slot, error=error)
             if isinstance(error, Misuse) or pipeline.pattern.in_order:
                 return
         else:
             yield SlotEnd(slot, outcome=outcome)
+            if outcome.state == "published":
+                done.update(along)
+                yield from _ends_of(project, along, outcome)
+
+
+def _along(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> tuple[Slot, ...]:
+    """Return the later slots that can be done with the first one: up to one that cannot be done, if the first is to be."""
+    store, found = project.store(pipeline.target.store), []
+    for slot in slots:
+        try:
+            plan = consider(project.job(pipeline, slot), store, project.ledger, asked).plan
+        except TwiceError:
+            break
+        if slot == slots[0] and plan.skips:
+            break
+        found.append(slot)
+    return tuple(found[1:])
+
+
+def _ends_of(project: Project, slots: Sequence[Slot], first: Outcome) -> Iterator[SlotEnd]:
+    """Tell how the slots ended that were done with another one."""
+    receipts = project.store(first.slot.target.store).look(first.slot.target.name).receipts if slots else {}
+    for slot in slots:
+        receipt = receipts[slot.text]
+        reason, notes = f"in the same publish as {first.slot.label}", ()
+        yield SlotEnd(
+            slot,
+            replace(first, slot=slot, generation=receipt.generation, rows=receipt.rows, reason=reason, notes=notes),
+        )
 
 
 def backfill(

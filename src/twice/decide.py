@@ -7,12 +7,14 @@ person accepted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
 from twice.plans import Pattern, Plan
+from twice.replays import named, start_of
 from twice.runs import Receipt, Slot
-from twice.sight import Sight
+from twice.sight import Past, Sight
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,13 @@ class Asked:
     """What the caller asked for, beyond the slot itself.
 
     `resuming` marks a walk over many slots: a published one that a newer slot has replaced since
-    is passed over instead of being refused.
+    is passed over instead of being refused. `along` are later slots to be done in the same publish.
     """
 
     force: bool = False
     accept: bool = False
     resuming: bool = False
+    along: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Question:
     known: Receipt | None
     accepted: str
     asked: Asked
+    past: Callable[[], Past] = Past
 
 
 def decide(question: Question, sight: Sight) -> Plan:
@@ -69,6 +73,7 @@ def decide(question: Question, sight: Sight) -> Plan:
         )
         return _plan(question, sight, "skip", why)
     _check_sealed(question, sight)
+    _check_all_proofs(question, sight)
     refusal = question.pattern.refusal(question.slot, sight, forced=question.asked.force)
     if refusal:
         forcible = not question.pattern.refusal(question.slot, sight, forced=True)
@@ -174,12 +179,31 @@ def _check_proof(question: Question, sight: Sight) -> None:
     reason = sight.ended.get(question.slot.text)
     if reason is None or question.asked.force or question.asked.accept:
         return
-    if question.accepted and question.accepted == sight.outside:
+    if _is_accepted(question, sight):
         return
     raise ProofGone(
         f"The slot {question.slot.label} of {question.slot.pipeline} was published, and its rows are no longer vouched for.",
         f"{reason[:1].upper()}{reason[1:]}.",
         "Use --force to publish it again, or --accept to take the rows as they are now.",
+    )
+
+
+def _is_accepted(question: Question, sight: Sight) -> bool:
+    return bool(question.accepted) and question.accepted == sight.outside
+
+
+def _check_all_proofs(question: Question, sight: Sight) -> None:
+    """What is computed from the whole table needs all of it to be vouched for."""
+    if not (question.pattern.builds_on_all and sight.ended) or question.asked.force or question.asked.accept:
+        return
+    if _is_accepted(question, sight):
+        return
+    ended = sorted(map(Slot.parse, sight.ended), key=start_of)
+    reason = sight.ended[ended[0].text]
+    raise ProofGone(
+        f"The slot {question.slot.label} builds on {named(ended)}, whose rows are no longer vouched for.",
+        f"{reason[:1].upper()}{reason[1:]}.",
+        "Use --force to make the table what its published slots say, or --accept to go on from the rows as they are now.",
     )
 
 
@@ -198,6 +222,22 @@ def _why_again(question: Question, before: Receipt) -> str:
     return "the code changed"
 
 
+def _companions(question: Question, sight: Sight) -> tuple[Slot, ...]:
+    """Return the slots that have to be done with this one, and those that were asked for besides."""
+    found = question.pattern.companions(question.slot, sight, forced=question.asked.force)
+    if not question.asked.along:
+        return found
+    return tuple(sorted({*found, *question.asked.along}, key=start_of))
+
+
+def _told(companions: tuple[Slot, ...], sight: Sight) -> tuple[str, ...]:
+    """Name the slots that are done with the asked one."""
+    again = [slot for slot in companions if slot.text in sight.receipts]
+    new = [slot for slot in companions if slot.text not in sight.receipts]
+    notes = [f"done again in the same publish, from their inputs as they are now: {named(again)}"] if again else []
+    return (*notes, *([f"done in the same publish: {named(new)}"] if new else []))
+
+
 def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     pattern, slot = question.pattern, question.slot
     before = sight.receipt(slot.text)
@@ -207,17 +247,23 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     fence = sight.fence(slot.text)
     if action == "skip":
         return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
-    companions = pattern.companions(slot, sight)
+    companions = _companions(question, sight)
+    draft = pattern.draft(slot, sight, companions, question.past, forced=question.asked.force)
+    notes += _told(companions, sight)
+    if draft:
+        companions = (*draft.between, *companions)
+        notes += (draft.text, *(f"passed over {why}" for why in draft.passed))
     return Plan(
         slot=slot,
         pattern=pattern.name,
-        action="replay" if companions else action,
+        action="replay" if companions or (draft and before) else action,
         reason=reason,
         generation=fence + 1,
         base=sight,
         companions=companions,
+        draft=draft,
         prepare=pattern.prepare(slot, question.zone),
-        stage=pattern.stage(slot, question.zone),
+        stage=pattern.stage(slot, question.zone, draft),
         publish=pattern.publish(slot, question.zone),
         compares_head=pattern.compares_head,
         notes=notes,

@@ -20,10 +20,11 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
-from twice.abilities import Rows, Staged, Store, Work
+from twice.abilities import Drafts, Rows, Staged, Store, Work
 from twice.decide import Asked, Question, decide
 from twice.errors import (
     Busy,
@@ -44,8 +45,9 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
 from twice.plans import Plan
-from twice.runs import Receipt, Run
-from twice.sight import Sight
+from twice.replays import named, start_of
+from twice.runs import Receipt, Run, Slot
+from twice.sight import NO_TABLE, Past, Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
@@ -63,7 +65,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Considered:
-    """A plan, with the inputs that it is about; companions are done again with the slot."""
+    """A plan, with the inputs that it is about; companions are done with the slot."""
 
     plan: Plan
     inputs: Mapping[str, Inputs]
@@ -87,8 +89,15 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     inputs = job.resolve()
     reach("inputs.resolved")
     found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    plan = _decide(job, sight, ledger, asked, found, known)
-    return Considered(plan, inputs, found, _companions(job, plan))
+    plan = _decide(job, store, sight, ledger, asked, found, known)
+    return _with_others(job, plan, inputs, found)
+
+
+def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint: str) -> Considered:
+    """Resolve the inputs of the other slots that a plan needs."""
+    companions = _companions(job, plan)
+    notes = _changed_inputs(plan, companions)
+    return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
 
 
 def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
@@ -99,16 +108,53 @@ def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
             "Without a pipeline nobody knows how, so nothing was published.",
             "Declare a pipeline, or choose a period of one slot.",
         )
-    return tuple(_part(job.sibling(slot), plan.base.fence(slot.text) + 1) for slot in plan.companions if job.sibling)
+    between = plan.draft.between if plan.draft else ()
+    return tuple(
+        (_part_as_it_was if slot in between else _part)(job.sibling(slot), plan)
+        for slot in plan.companions
+        if job.sibling
+    )
 
 
-def _part(job: Job, generation: int) -> Part:
+def _changed_inputs(plan: Plan, companions: Sequence[Part]) -> tuple[str, ...]:
+    """Name the published slots that get other rows than before, since their inputs changed."""
+    before = plan.base.receipts
+    changed = [
+        part.job.slot
+        for part in companions
+        if part.job.slot.text in before and before[part.job.slot.text].fingerprint != part.fingerprint
+    ]
+    return (f"their inputs changed since they were published: {named(changed)}",) if changed else ()
+
+
+def _part_as_it_was(job: Job, plan: Plan) -> Part:
+    """Resolve the inputs of an earlier slot, which must be what they were when it was published."""
+    try:
+        part = _part(job, plan)
+    except NotPublished as error:
+        raise _state_lost(job.slot, plan, error.what) from error
+    if part.fingerprint != plan.base.receipts[job.slot.text].fingerprint:
+        raise _state_lost(job.slot, plan, "Its inputs are no longer what they were when it was published.")
+    return part
+
+
+def _state_lost(slot: Slot, plan: Plan, why: str) -> NotPublished:
+    passed = f" Lost: {'; '.join(plan.draft.passed)}." if plan.draft and plan.draft.passed else ""
+    return NotPublished(
+        f"The state before {plan.slot.label} needs {slot.label} to be done again as it was published. {why}",
+        f"No version is left that holds it and nothing later.{passed} Nothing was published, and the target is as it was.",
+        f"If its inputs were corrected, start there: run {slot.label}, and all later slots are done with it.",
+    )
+
+
+def _part(job: Job, plan: Plan) -> Part:
     inputs = job.resolve()
-    return Part(job, inputs, fingerprint_of(inputs, job.parameters) if job.declares_inputs else "", generation)
+    fingerprint = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
+    return Part(job, inputs, fingerprint, plan.base.fence(job.slot.text) + 1)
 
 
 def _decide(
-    job: Job, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Receipt | None
+    job: Job, store: Store, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Receipt | None
 ) -> Plan:
     question = Question(
         slot=job.slot,
@@ -119,10 +165,15 @@ def _decide(
         rerun_on_code=job.rerun_on_code,
         ledger_id=ledger.id,
         known=known,
-        accepted=ledger.accepted(job.slot.text),
+        accepted=ledger.accepted(job.accepts),
         asked=asked,
+        past=partial(_past, store, job.table),
     )
     return decide(question, sight)
+
+
+def _past(store: Store, table: str) -> Past:
+    return store.past(table) if isinstance(store, Drafts) else Past()
 
 
 def execute(
@@ -156,8 +207,8 @@ def execute(
     plan = considered.plan
     if approve:
         approve(plan)
-    if asked.accept and job.slot.text in plan.base.ended:
-        ledger.accept(job.slot.text, plan.base.outside, _who())
+    if asked.accept and plan.base.ended and (job.pattern.builds_on_all or job.slot.text in plan.base.ended):
+        ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
         return _skip(plan, store, ledger, job)
     return _Attempt(job, store, ledger, asked, approve).work(considered)
@@ -320,8 +371,8 @@ class _Attempt:
         known = self.ledger.known(self.job.slot.text)
         sight = self.store.look(self.job.table)
         if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
-            plan = _decide(self.job, sight, self.ledger, self.asked, before.fingerprint, known)
-            return Considered(plan, before.inputs, before.fingerprint, _companions(self.job, plan))
+            plan = _decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
+            return _with_others(self.job, plan, before.inputs, before.fingerprint)
         # Someone published the slot since: inputs that were resolved before that may be the older ones.
         now = consider(self.job, self.store, self.ledger, self.asked)
         self.fingerprint = now.fingerprint
@@ -339,14 +390,14 @@ class _Attempt:
             base=plan.base,
             compares_head=plan.compares_head,
             columns=self.job.columns,
+            keep_days=self.job.pattern.keep_days,
         )
         try:
             staged = self._stage(plan, work, parts)
         except Conflict:
             return None
-        others = {slot.text: plan.base.receipts[slot.text].rows for slot in plan.companions}
-        rows = {**others, self.job.slot.text: max(staged.rows - sum(others.values()), 0)}
-        receipts = [self._receipt(plan, part, staged, rows[part.job.slot.text]) for part in parts]
+        rows = self._rows_of_each(plan, parts, staged)
+        receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
         reach("publish.before")
         try:
             self.store.publish(work, staged, receipts)
@@ -361,6 +412,14 @@ class _Attempt:
             reply = f"lost ({explain(error)})"
         return self._settle(plan, work, staged, receipts, reply)
 
+    def _rows_of_each(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[int]:
+        """Tell how many rows each slot brought; where the store cannot, companions brought what they had before."""
+        if plan.draft:
+            counts = dict(zip((part.job.slot for part in _by_time(parts)), staged.batches, strict=True))
+            return [counts[part.job.slot] for part in parts]
+        others = [plan.base.receipts[slot.text].rows for slot in plan.companions]
+        return [max(staged.rows - sum(others), 0), *others]
+
     def _stage(self, plan: Plan, work: Work, parts: Sequence[Part]) -> Staged:
         if plan.stage is None:
             raise AssertionError("a plan that publishes has a step that stages")
@@ -369,8 +428,9 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
-            rows = [self._rows(part) for part in parts]
-            staged = plan.stage.act(self.store, work, rows[0] if len(rows) == 1 else self.store.unite(rows))
+            rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else parts)]
+            whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
+            staged = plan.stage.act(self.store, work, whole)
         except Conflict:
             raise
         except TwiceError:
@@ -543,10 +603,45 @@ class _Attempt:
         )
 
 
+def _by_time(parts: Sequence[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: start_of(part.job.slot))
+
+
 def _state_after(error: TwiceError) -> str:
     if isinstance(error, OutcomeUnknown):
         return "unknown"
     return "refused" if isinstance(error, Fenced | Busy) else "failed"
+
+
+def restore(store: Store, ledger: SqliteLedger, name: str, version: int) -> Sight:
+    """Make an older version of a target the newest; a publish like any other, under the head rule.
+
+    Raises:
+        Misuse: The store cannot go back, or there is no such version.
+        Fenced: The target is another ledger's, or moved meanwhile.
+        NotPublished: The version cannot be read any more.
+    """
+    sight = store.look(name)
+    if not isinstance(store, Drafts) or sight.points or not sight.pinned:
+        raise Misuse(
+            f"{name} has no versions to go back to.", fix="A view is pointed at its versions with: twice point"
+        )
+    if sight.owner != ledger.id:
+        raise Fenced(f"The target {name} belongs to another ledger.", fix=f"Take it over with: twice adopt {name}")
+    past = store.past(name)
+    if version not in {state.version for state in past.states if state.version != NO_TABLE}:
+        raise Misuse(f"{name} has no version {version}, or it is not kept any more.", fix="See: twice versions")
+    why = past.lost(version)
+    if why:
+        raise NotPublished(f"Version {version} of {name} cannot be read any more: {why}.", "Nothing changed.")
+    reach("restore.before")
+    try:
+        store.restore(name, sight, version, ledger.id)
+    except Conflict as error:
+        raise Fenced(f"The target {name} moved meanwhile: {error}.", "Nothing changed.", "Try again.") from error
+    reach("restore.after")
+    store.settle(name)
+    return store.look(name)
 
 
 def take_over(store: Store, ledger: SqliteLedger, name: str) -> Sight:

@@ -13,7 +13,7 @@ from typing import Any
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.fingerprint import Inputs
-from twice.plans import Pattern
+from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
 
 
@@ -37,6 +37,11 @@ class Job:
     def table(self) -> str:
         """The table that the slot is published to."""
         return self.pattern.table(self.slot, self.zone)
+
+    @property
+    def accepts(self) -> str:
+        """Name what somebody accepts rows of."""
+        return accepted_as(self.pattern, self.slot)
 
 
 @dataclass(frozen=True)

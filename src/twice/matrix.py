@@ -18,6 +18,7 @@ from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
 from twice.patterns.keyed import KeyedFile, KeyedPartition, KeyedRows, KeyedTable
 from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
+from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.plans import Pattern
 from twice.stores.registry import kinds, store_class
@@ -27,6 +28,7 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (slice)": DataOverwrite(slice="day"),
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
     "merger": Merger(MergeRule(("id",))),
+    "stateful_merger": StatefulMerger(MergeRule(("id",))),
     "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
     "fast_metadata_cleaner": FastMetadataCleaner(),
     "keyed (rows)": KeyedRows(MergeRule(("id",))),

@@ -7,13 +7,14 @@ that *tidy*. The executor performs the plan that `twice plan` prints.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from twice.abilities import Rows, Staged, Store, Work
+from twice.replays import Draft
 from twice.runs import Receipt, Slot, digest
-from twice.sight import Sight
+from twice.sight import NO_TABLE, Past, Sight
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Plan:
     """What a run will do to its target.
 
     `action` is create, replace, merge, replay or skip; `reason` says why; `generation` is fence + 1.
-    `companions` are published slots that are done again with this one, in the same publish.
+    `companions` are other slots that are done with this one, in the same publish. With a `draft` all of
+    them are merged in turn into an older version, and the rows of the stage are a list of batches.
     """
 
     slot: Slot
@@ -53,6 +55,7 @@ class Plan:
     generation: int
     base: Sight
     companions: tuple[Slot, ...] = ()
+    draft: Draft | None = None
     prepare: tuple[Prepare, ...] = ()
     stage: Stage | None = None
     publish: Step | None = None
@@ -85,6 +88,7 @@ class Plan:
             "reason": self.reason,
             "generation": self.generation,
             "companions": [slot.text for slot in self.companions],
+            "starts_from": _start_of(self.draft),
             "version_before": self.base.version if self.base.exists else None,
             "steps": [{"name": step.name, "does": step.text} for step in self.steps],
             "notes": list(self.notes),
@@ -96,7 +100,15 @@ class Plan:
         """Short digest of what the plan would do and of what it saw."""
         facts = [self.slot.text, self.pattern, self.action, self.generation, self.base.version, self.base.outside]
         facts += [slot.text for slot in self.companions]
+        facts += [self.draft.base, *(slot.text for slot in self.draft.between)] if self.draft else []
         return digest(json.dumps(facts))[:12]
+
+
+def _start_of(draft: Draft | None) -> dict[str, Any] | None:
+    if draft is None:
+        return None
+    version = draft.base if draft.base != NO_TABLE else None
+    return {"version": version, "applied_again": [slot.text for slot in draft.between], "passed_over": [*draft.passed]}
 
 
 class Pattern(Protocol):
@@ -107,6 +119,14 @@ class Pattern(Protocol):
     @property
     def compares_head(self) -> bool:
         """Tell whether a publish is computed from a state of the whole target, which must not have moved."""
+
+    @property
+    def builds_on_all(self) -> bool:
+        """Tell whether a publish needs the proof of every slot that the target holds."""
+
+    @property
+    def keep_days(self) -> int:
+        """How long versions of the target have to be kept, or 0 where none is needed."""
 
     @property
     def in_order(self) -> bool:
@@ -127,8 +147,13 @@ class Pattern(Protocol):
     def table(self, slot: Slot, zone: str) -> str:
         """Name the table that a slot is published to: the target itself, or one behind it."""
 
-    def companions(self, slot: Slot, base: Sight) -> tuple[Slot, ...]:
+    def companions(self, slot: Slot, base: Sight, *, forced: bool) -> tuple[Slot, ...]:
         """Name the published slots that have to be done again with this one, in the same publish."""
+
+    def draft(
+        self, slot: Slot, base: Sight, companions: Sequence[Slot], past: Callable[[], Past], *, forced: bool
+    ) -> Draft | None:
+        """Find the older version that the slot and its companions start from, or None for what is there."""
 
     def prepare(self, slot: Slot, zone: str) -> tuple[Prepare, ...]:
         """Return the steps that come before any row is written."""
@@ -143,9 +168,9 @@ class Pattern(Protocol):
         """Name what a publish does: create, replace or merge."""
 
     def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
-        """Say what people should know about a publish of this slot."""
+        """Say what people should know about a publish of this slot, besides its companions."""
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Return the step that writes the slot's rows where no reader looks."""
 
     def publish(self, slot: Slot, zone: str) -> Step:
@@ -155,5 +180,10 @@ class Pattern(Protocol):
         """Refuse staged rows that must not be published; decide what an empty result does."""
 
 
+def accepted_as(pattern: Pattern, slot: Slot) -> str:
+    """Name what somebody accepts rows of: the slot, or the target where a slot builds on all of it."""
+    return slot.target.text if pattern.builds_on_all else slot.text
+
+
 StoreOf = Callable[[str], Store]
-__all__ = ["Pattern", "Plan", "Prepare", "Receipt", "Stage", "Step", "StoreOf"]
+__all__ = ["Pattern", "Plan", "Prepare", "Receipt", "Stage", "Step", "StoreOf", "accepted_as"]

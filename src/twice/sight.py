@@ -6,8 +6,9 @@ publishes, skips or refuses is computed from it, never from the ledger alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +68,55 @@ class Sight:
         receipt = self.receipts.get(slot)
         return receipt.generation if receipt else 0
 
+    @property
+    def changed_outside(self) -> str:
+        """Name the newest change that no publish made to rows which are still there, or nothing."""
+        return self.outside if set(self.ended) - self.gone else ""
+
     def proof(self, slot: str) -> Receipt | None:
         """Return the slot's receipt if its rows are vouched for."""
         return None if slot in self.ended else self.receipts.get(slot)
+
+
+@dataclass(frozen=True)
+class State:
+    """One version of a target that is still known, and whose rows it held.
+
+    Attributes:
+        version: What the store calls it; `NO_TABLE` is the state before the first publish.
+        holds: The slots whose rows are in it, each with its generation.
+        outside: Name of the newest change to those rows that no publish made, or empty.
+        known: Whether all that happened up to it is known.
+        made_at: When it was made, or empty.
+    """
+
+    version: int
+    holds: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    outside: str = ""
+    known: bool = True
+    made_at: str = ""
+
+    def leaves_of(self, sight: Sight, published: AbstractSet[str], version: int) -> Sight:
+        """Return what is true of a target's slots when a version starts from this state and publishes some slots.
+
+        Of the others, those are in it that are in this state, and vouched for as they were there.
+        """
+        lacking = {slot for slot, found in sight.receipts.items() if self.holds.get(slot) != found.generation}
+        lacking -= published
+        kept = {slot: why for slot, why in sight.ended.items() if self.outside and slot not in lacking | published}
+        why = f"version {version} starts from an older one, from before the slot's rows"
+        outside = self.outside if kept else f"version {version}" if lacking else ""
+        # Of a slot that is here in an older edition, some rows are.
+        gone = frozenset(lacking - set(self.holds))
+        return replace(sight, ended={**kept, **dict.fromkeys(lacking, why)}, gone=gone, outside=outside)
+
+
+@dataclass(frozen=True)
+class Past:
+    """The versions of a target that a draft could start from, newest first.
+
+    `lost` says why the rows of a version cannot be read any more, or nothing.
+    """
+
+    states: Iterable[State] = ()
+    lost: Callable[[int], str] = field(default=lambda _: "", repr=False)

@@ -81,5 +81,6 @@ def test_periods_are_frozen_and_evolved(twice, views):
 
 
 def test_views_of_pipelines_that_have_none_are_refused(twice, home):
-    assert "no view with versions" in twice("versions", "parquet:lake/visits").err
+    assert "does not exist yet" in twice("versions", "parquet:lake/visits").err
+    assert "no view with versions" in twice("seal", "parquet:lake/visits").err
     assert "has no periods" in twice("freeze", "visits", "--into", "year", "--before", "2024-11-01").err

@@ -322,6 +322,7 @@ def test_a_plan_as_json_says_it_all():
         "action": "replace",
         "reason": "the inputs changed",
         "companions": [],
+        "starts_from": None,
         "generation": 2,
         "version_before": 0,
         "steps": [

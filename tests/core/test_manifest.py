@@ -70,7 +70,7 @@ def claim(table, name, start, won):
 def test_a_manifest_is_read_back_as_it_was_written():
     receipt = receipt_of(SLOT, 2, first_version=3, partitions=("day=1",))
     files = (DataFile("data/x/a.parquet", 3, "xxh3:1", SLOT.text, "day=1"),)
-    made = Manifest(7, "id", "me", "{}", files, {SLOT.text: receipt}, {"other": "replaced"}, (DEAD,), 6, "publish x")
+    made = Manifest(7, "id", "me", "{}", files, {SLOT.text: receipt}, {"other": "replaced"}, (DEAD,), 30, {"old": 1}, 6)
     assert Manifest.from_bytes(made.to_bytes()) == made
 
 

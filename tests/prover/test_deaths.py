@@ -18,6 +18,7 @@ SHAPES = {
     "keep": twice.data_overwrite(slice="day", empty="keep"),
     "table": twice.data_overwrite(),
     "merger": twice.merger(keys=["id"]),
+    "stateful": twice.stateful_merger(keys=["id"]),
     "merger by partition": twice.merger(keys=["day", "id"], partitioned_by=["day"]),
     "dedup": twice.dedup_insert(keys=["id"]),
     "append": twice.transactional_writer(),
@@ -51,6 +52,15 @@ def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of
         world.run(day)
     # Of two known rows a merge leaves one alone and moves the other; a third is new.
     world.put(NEXT, [] if shape == "keep" else [f"{DAY}-a", f"{NEXT}-a", "corrected"])
+    assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
+
+
+def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough):
+    world = make_world(pattern=twice.stateful_merger(keys=["id"]), script=lambda w: w.run(DAY))
+    for day, rows in ((DAY, ["a", "b"]), (NEXT, ["b", "c"]), ("2024-09-22", ["c", "d"])):
+        world.put(day, rows)
+        world.run(day)
+    world.put(DAY, ["b", "e"])
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 

@@ -13,6 +13,7 @@ from twice.errors import Misuse
 from twice.ledger import AttemptRecord
 from twice.ledger.records import STATES
 from twice.pipelines import Pipeline
+from twice.plans import accepted_as
 from twice.project import Project
 from twice.runs import Receipt, Slot, Target
 from twice.sight import Sight
@@ -116,7 +117,8 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
         "unproven": {
             Slot.parse(slot).label: why
             for slot, why in sight.ended.items()
-            if slot in mine and project.ledger.accepted(slot) != (sight.outside or None)
+            if slot in mine
+            and project.ledger.accepted(accepted_as(pipeline.pattern, Slot.parse(slot))) != (sight.outside or None)
         },
         "newest": newest,
         "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import click
 
-from twice.abilities import UnitesTables
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option, say
+from twice.abilities import PointedAt, UnitesTables
+from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse
 from twice.intervals import parse_moment, zone_named
 from twice.patterns.fast_metadata_cleaner import PERIODS, FastMetadataCleaner
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.runs import Slot
-
-
-@click.command("versions")
-@click.argument("target")
-@project_option
-@output_option
-@debug_option
-def versions_command(target: str, folder: str | None, output: str) -> None:
-    """List the versions that the view TARGET can point at, oldest first.
-
-    \b
-    Example:
-      twice versions delta:lake/devices
-    """
-    from twice import api
-
-    found = api.versions(target, project=Project.open(folder, only_looking=True))
-    if output == "json":
-        print_json({"target": target, "versions": [asdict(version) for version in found]})
-        return
-    rows = [
-        [
-            "*" if one.current else "",
-            one.number,
-            one.name,
-            Slot.parse(one.slot).label,
-            one.generation,
-            one.rows,
-            one.made_at,
-        ]
-        for one in found
-    ]
-    columns = ["now", "number", "version", "slot", "generation", "rows", "published"]
-    print_table(columns, rows, empty="No version was published yet.")
 
 
 @click.command("point")
@@ -72,7 +37,7 @@ def point_command(target: str, version: str, yes: bool, folder: str | None, outp
     from twice import api
 
     project = Project.open(folder)
-    found = api.versions(target, project=project)
+    found = [one for one in api.versions(target, project=project) if isinstance(one, PointedAt)]
     chosen = next((one for one in found if version in (one.name, str(one.number))), None)
     if chosen is None:
         raise Misuse(f"{target} has no version {version!r}.", fix=f"See: twice versions {target}")

@@ -15,6 +15,7 @@ from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.placeholders import render
 from twice.plans import Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.slices import ColumnSlice, PredicateSlice, Slice
@@ -94,7 +95,7 @@ class DataOverwrite(OnTarget):
             raise Misuse("This data_overwrite has no slice.")
         return ColumnSlice(self.slice, slot, zone)
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the new rows where no reader looks."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:

@@ -16,6 +16,7 @@ from twice.merges import MergeRule
 from twice.patterns.merger import reapplied_notes
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 
@@ -70,7 +71,7 @@ class DedupInsert(OnTarget):
             raise Misuse(f"The pipeline {slot.pipeline!r} has no calendar, so window= has no start to look back from.")
         return LookBack(self.on, slot.interval.start - parse_length(self.window))
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Find the rows whose key is missing, and write them where no reader looks."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:

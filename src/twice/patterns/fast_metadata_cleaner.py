@@ -19,6 +19,7 @@ from twice.intervals import zone_named
 from twice.patterns.data_overwrite import newer_slot
 from twice.patterns.on_target import OnTarget
 from twice.plans import Prepare, Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 
@@ -96,7 +97,7 @@ class FastMetadataCleaner(OnTarget):
         """The table of the slot's period."""
         return f"{slot.target.name}/{self.label(slot, zone)}"
 
-    def companions(self, slot: Slot, base: Sight) -> tuple[Slot, ...]:
+    def companions(self, slot: Slot, base: Sight, *, forced: bool) -> tuple[Slot, ...]:
         """All slots of the table, if this one is in it already: it cannot be taken out by itself."""
         if self.full or base.receipt(slot.text) is None:
             return ()
@@ -124,14 +125,7 @@ class FastMetadataCleaner(OnTarget):
         """The slot's rows are new, or take the place of its older ones."""
         return "replace" if before else "create"
 
-    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
-        """Name the slots that are done again."""
-        others = [other.label for other in self.companions(slot, base)]
-        return (f"done again in the same publish, from their inputs as they are now: {', '.join(others)}",) * bool(
-            others
-        )
-
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the table anew, or the rows of a slot that it does not hold yet."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:

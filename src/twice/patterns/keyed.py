@@ -24,6 +24,7 @@ from twice.patterns.merger import Merger
 from twice.patterns.on_target import OnTarget
 from twice.placeholders import names_slot, render
 from twice.plans import Prepare, Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.slices import ColumnSlice
@@ -65,7 +66,7 @@ class KeyedPartition(_KeyedContainer):
         """A store that can replace a slice."""
         return (ReplacesSlices,)
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the rows with their partition."""
         bounds = ColumnSlice(self.by, slot, zone)
 
@@ -124,7 +125,7 @@ class KeyedTable(_KeyedContainer):
         others = sorted(set(base.receipts) - {slot.text})
         return f"The name {self.named!r} is that of {Slot.parse(others[0]).label} as well." if others else ""
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the whole table."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:
@@ -158,7 +159,7 @@ class KeyedFile(_KeyedContainer):
         """A store that delivers files."""
         return (DeliversFiles,)
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the file where no reader looks."""
         name = _one_name(render(self.named, slot.part, zone))
 

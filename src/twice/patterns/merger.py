@@ -13,6 +13,7 @@ from twice.abilities import Merges, Rows, Staged, Work
 from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 
@@ -49,7 +50,7 @@ class Merger(OnTarget):
         """Say what a merger does not do."""
         return reapplied_notes(slot, base)
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Compare the rows with the table, and write what changes where no reader looks."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:

@@ -5,26 +5,36 @@ Most of what a pattern could say, they leave out: one table, no companions, no s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from twice.abilities import Staged, Work
 from twice.plans import Prepare
+from twice.replays import Draft
 from twice.runs import Slot
-from twice.sight import Sight
+from twice.sight import Past, Sight
 
 
 class OnTarget:
     """A pattern that publishes one slot to the target itself."""
 
     points: ClassVar[bool] = False
+    builds_on_all: ClassVar[bool] = False
+    keep_days: int = 0
 
     def table(self, slot: Slot, zone: str) -> str:
         """The target itself."""
         return slot.target.name
 
-    def companions(self, slot: Slot, base: Sight) -> tuple[Slot, ...]:
+    def companions(self, slot: Slot, base: Sight, *, forced: bool) -> tuple[Slot, ...]:
         """A slot is done by itself."""
         return ()
+
+    def draft(
+        self, slot: Slot, base: Sight, companions: Sequence[Slot], past: Callable[[], Past], *, forced: bool
+    ) -> Draft | None:
+        """A slot is done on what is there."""
+        return None
 
     def prepare(self, slot: Slot, zone: str) -> tuple[Prepare, ...]:
         """Nothing comes before the rows."""

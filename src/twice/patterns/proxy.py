@@ -14,6 +14,7 @@ from twice.errors import Misuse
 from twice.patterns.data_overwrite import newer_slot
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 
@@ -56,7 +57,7 @@ class Proxy(OnTarget):
         """A new version, always; what readers see is replaced."""
         return "replace" if before else "create"
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Fill a table where no view names it."""
 
         def act(store: Any, work: Work, rows: Rows) -> Staged:

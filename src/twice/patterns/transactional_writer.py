@@ -15,6 +15,7 @@ from twice.abilities import Appends, ReplacesSlices, Rows, Staged, TransactsTabl
 from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
+from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.slices import PredicateSlice
@@ -68,7 +69,7 @@ class TransactionalWriter(OnTarget):
         """New rows, or with lineage a replacement."""
         return "replace" if before and self.lineage else "create"
 
-    def stage(self, slot: Slot, zone: str) -> Stage:
+    def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the rows where no reader looks."""
         rule = PredicateSlice(self.check) if self.check else None
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twice.abilities import Rows, Work
+from twice.abilities import Difference, Rows, Work
 from twice.columns import Fit, fit
 from twice.errors import Misuse, NotPublished
 from twice.slices import column_taken, missing_column, quoted
@@ -243,6 +243,12 @@ class SparkRows:
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several frames as one."""
         return united(rows)
+
+    def compare(self, before: Rows, after: Rows, keys: Sequence[str], sample: int) -> Difference:
+        """Tell how two frames differ."""
+        from twice.stores import differences
+
+        return differences.compare(before, after, keys, sample)
 
     def labelled(self, rows: Rows, column: str, label: str) -> Rows:
         """Return rows with one more column that holds a literal."""

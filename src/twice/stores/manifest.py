@@ -76,7 +76,8 @@ class Member:
 class Manifest:
     """One version of the table, or of the view.
 
-    A view shows its `current` member, or all `members` with their label in the column `by`.
+    A view shows its `current` member, or all `members` with their label in the column `by`. `keep_days`
+    is how long older versions are kept at least; `older` are slots that are in it in an older edition.
     """
 
     version: int = NO_TABLE
@@ -87,6 +88,8 @@ class Manifest:
     receipts: Mapping[str, Receipt] = field(default_factory=dict)
     ended: Mapping[str, str] = field(default_factory=dict)
     swept: tuple[str, ...] = ()
+    keep_days: int = 0
+    older: Mapping[str, int] = field(default_factory=dict)
     data_version: int = NO_TABLE
     made_by: str = ""
     kind: str = TABLE
@@ -119,6 +122,8 @@ class Manifest:
             "receipts": [receipt.to_json() for receipt in self.receipts.values()],
             "ended": dict(self.ended),
             "swept": list(self.swept),
+            "keep_days": self.keep_days,
+            "older": dict(self.older),
         }
         if self.is_view:
             values |= {
@@ -153,6 +158,8 @@ class Manifest:
             receipts={receipt.slot: receipt for receipt in receipts},
             ended=values["ended"],
             swept=tuple(values["swept"]),
+            keep_days=values.get("keep_days", 0),
+            older=values.get("older", {}),
             kind=values.get("kind", TABLE),
             members=tuple(Member.from_json(member) for member in values.get("members", ())),
             current=values.get("current", ""),
@@ -201,6 +208,16 @@ def load(table: str, version: int) -> Manifest:
     if not content:
         raise Fenced(f"Version {version} of the table is not kept any more.", fix="Read a newer version.")
     return Manifest.from_bytes(content)
+
+
+def kept(table: str, version: int) -> Manifest | None:
+    """Return one version's manifest, or nothing if it is past its keeping."""
+    try:
+        return load(table, version)
+    except Fenced:
+        if os.path.exists(path := manifest_path(table, version)) and os.path.getsize(path):
+            raise
+        return None
 
 
 def append(table: str, manifest: Manifest) -> None:
@@ -278,8 +295,10 @@ def _with_receipts(base: Manifest, work: Work, receipts: Sequence[Receipt]) -> M
         following,
         table_id=base.table_id or uuid.uuid4().hex,
         owner=receipts[0].owner,
+        keep_days=work.keep_days or base.keep_days,
         receipts={**base.receipts, **new},
         ended={slot: why for slot, why in base.ended.items() if slot not in new},
+        older={slot: generation for slot, generation in base.older.items() if slot not in new},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,6 +17,8 @@ from typing import Any, ClassVar
 from twice import merges
 from twice.abilities import (
     Appends,
+    Difference,
+    Drafts,
     InsertsMissing,
     LookBack,
     Merges,
@@ -37,7 +40,7 @@ from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt, Slot
-from twice.sight import NO_TABLE, Sight
+from twice.sight import NO_TABLE, Past, Sight, State
 from twice.slices import Slice, column_taken, missing_column
 
 Row = Mapping[str, Any]
@@ -46,7 +49,7 @@ _POINTS = "the view points at"
 
 @dataclass(frozen=True)
 class Version:
-    """One state of a table: the rows of each slot, and all receipts."""
+    """One state of a table: the rows of each slot, and all receipts; `holds` tells the editions that are in it."""
 
     number: int
     rows: tuple[tuple[str, Row], ...] = ()
@@ -58,6 +61,7 @@ class Version:
     data_version: int = NO_TABLE
     columns: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
+    holds: Mapping[str, int] = field(default_factory=dict)
     editions: tuple[Edition, ...] = ()
     current: str = ""
     sealed: str = ""
@@ -90,6 +94,7 @@ class MemoryStore(
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
+    Drafts,
     InsertsMissing,
     Appends,
     TransactsTables,
@@ -154,6 +159,9 @@ class MemoryStore(
             pinned=False,
         )
 
+    def _version(self, name: str, number: int) -> Version:
+        return Version(NO_TABLE) if number == NO_TABLE else self._tables[name][number]
+
     def _newest(self, name: str) -> Version:
         versions = self._tables.get(name)
         return versions[-1] if versions else Version(NO_TABLE)
@@ -201,6 +209,37 @@ class MemoryStore(
         notes = (merges.changes_text(*counts, len(source)),)
         handle = ("merge", list(after.rows), now.number) if any(counts) else None
         return Staged(len(source), handle=handle, notes=notes)
+
+    def past(self, name: str) -> Past:
+        """Return all versions: memory keeps them."""
+        return Past((*map(_state, reversed(self._tables.get(name, []))), State(NO_TABLE)))
+
+    def stage_draft(
+        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Hold the table as it will be when the batches have been merged into an older version."""
+        start = self._version(work.name, base)
+        rows: Sequence[Row] = [row for _, row in start.rows]
+        counts = []
+        for batch in batches:
+            source = merges.prepared(self._fitted(work, batch, rule.besides), rule)
+            counts.append(len(source))
+            widened = self._widened(replace(start, rows=tuple(("", row) for row in rows)), source, rule.besides)
+            rows = merges.merged((row for _, row in widened), source, rule).rows
+        return Staged(sum(counts), handle=("draft", list(rows), base), batches=tuple(counts))
+
+    def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
+        """Assign an older version's rows as the next version."""
+        with self._lock:
+            now, start = self._newest(name), self._version(name, version)
+            if now.number != base.version or now.owner not in ("", owner):
+                raise Conflict("the table moved")
+            reach("memory.publish")
+            number = now.number + 1
+            left = _state(start).leaves_of(self.look(name), frozenset(), number)
+            restored = replace(now, number=number, rows=start.rows, columns=start.columns, holds=start.holds)
+            proofs = replace(restored, ended=left.ended, gone=left.gone, outside=left.outside)
+            self._append(name, replace(proofs, data_version=number))
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
@@ -379,10 +418,17 @@ class MemoryStore(
             why = f"the whole table was replaced in version {number}"
             ended = {slot: why for slot in receipts if slot not in new}
             outside, columns = f"version {number}", _columns(rows)
-        gone = (now.gone | set(ended) - set(now.ended)) - set(new)
+        gone = (now.gone | set(ended) - set(now.ended)) & set(ended)
+        held = {} if staged.handle is not None and staged.handle[0] == "table" else now.holds
+        holds = {**held, **{receipt.slot: receipt.generation for receipt in published}}
         made = Version(
-            number, rows, receipts, ended, published[0].owner, table_id, outside, data_version, columns, gone
+            number, rows, receipts, ended, published[0].owner, table_id, outside, data_version, columns, gone, holds
         )
+        if staged.handle is not None and staged.handle[0] == "draft":
+            start = _state(self._version(work.name, staged.handle[2]))
+            left = start.leaves_of(self.look(work.name), set(new), number)
+            held = {**start.holds, **{slot: holds[slot] for slot in new}}
+            return replace(made, ended=left.ended, gone=left.gone, outside=left.outside, holds=held)
         if staged.handle is None or staged.handle[0] != "version":
             return made
         edition = Edition(work.attempt, work.slot, work.generation, rows, published[0].published_at)
@@ -397,7 +443,7 @@ class MemoryStore(
         match staged.handle:
             case ("table", _) | ("version", *_):
                 return new
-            case ("merge", rows, _):
+            case ("merge", rows, _) | ("draft", rows, _):
                 return tuple(("", row) for row in rows)
         there = self._widened(now, staged.handle[1])
         if staged.handle[0] == "slice":
@@ -417,6 +463,19 @@ class MemoryStore(
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several lists as one."""
         return [row for part in rows for row in part]
+
+    def compare(self, before: Rows, after: Rows, keys: Sequence[str], sample: int) -> Difference:
+        """Compare lists of rows."""
+        if keys:
+            older = {merges.key_of(row, keys): row for row in before}
+            newer = {merges.key_of(row, keys): row for row in after}
+        else:
+            older, newer = (_numbered(rows) for rows in (before, after))
+        removed = [(older[key], None) for key in older if key not in newer]
+        added = [(None, newer[key]) for key in newer if key not in older]
+        changed = [(older[key], newer[key]) for key in older if key in newer and older[key] != newer[key]]
+        shown = (*changed[:sample], *added[:sample], *removed[:sample])
+        return Difference(len(added), len(removed), len(changed) if keys else None, shown)
 
     def take_over(self, name: str, base: Sight, owner: str) -> None:
         """Write the new owner, if the table is as it was seen."""
@@ -453,15 +512,33 @@ class MemoryStore(
             number = now.number + 1
             if restored_to is None:
                 why = f"the table was changed from outside in version {number}"
-                ended, gone = dict.fromkeys(now.receipts, why), set[str]()
+                ended, gone, holds = dict.fromkeys(now.receipts, why), set[str](), now.holds
                 kept: tuple[tuple[str, Row], ...] = tuple(("", row) for row in rows)
             else:
                 why = f"the table was restored to version {restored_to} in version {number}"
-                gone = {slot for slot, found in now.receipts.items() if (found.first_version or 0) > restored_to}
-                ended = {**now.ended, **dict.fromkeys(gone, why)}
-                kept = self._tables[name][restored_to].rows
-            changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone))
+                late = {slot for slot, found in now.receipts.items() if (found.first_version or 0) > restored_to}
+                ended = {**now.ended, **dict.fromkeys(late, why)}
+                kept, holds = self._tables[name][restored_to].rows, self._tables[name][restored_to].holds
+                # A restore may bring an older edition back, and then the slot is not gone.
+                gone = late - set(holds)
+            changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
+
+
+def _state(version: Version) -> State:
+    outside = version.outside if set(version.ended) - version.gone else ""
+    return State(version.number, version.holds, outside)
+
+
+def _numbered(rows: Sequence[Row]) -> dict[Any, Row]:
+    """Return rows under themselves, copies under numbers."""
+    seen = Counter[str]()
+    found: dict[Any, Row] = {}
+    for row in rows:
+        text = repr(sorted(row.items()))
+        seen[text] += 1
+        found[text, seen[text]] = row
+    return found
 
 
 def with_label(row: Row, column: str, label: str) -> Row:

@@ -8,8 +8,8 @@ rows really change. Stores write only those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from twice.merges import (
     refuse_repeated,
 )
 from twice.slices import moment_literal, quoted, string_literal
-from twice.stores.frames import types
+from twice.stores.frames import types, united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,6 +35,11 @@ _FILE = "_twice_file"
 _COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _RANK = "_twice_rank"
+_BATCH = "_twice_batch"
+_STEPS = "_twice_steps"
+_ROW = "_twice_row"
+_AFTER = "_twice_after"
+_BATCHES_AT_ONCE = 20
 _SAMPLE = 5
 _LISTED_VALUES = 100
 _ROWS_A_FILE = 1_000_000
@@ -50,6 +55,8 @@ class Source:
     rows: DataFrame
     count: int
     tests: tuple[tuple[str, str], ...]
+    batches: tuple[int, ...] = ()
+    digest: tuple[int, Decimal] = (0, Decimal(0))
 
     @property
     def bounds(self) -> str:
@@ -64,13 +71,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Changes:
-    """The source rows that change something, each with its action, computed once."""
+    """The source rows that change something, each with its action, computed once.
 
-    rows: DataFrame
+    `matched` are those whose key is in the table, `new` the others, if there are any.
+    """
+
+    matched: DataFrame
+    new: DataFrame | None
     inserted: int
     updated: int
     deleted: int
     files: tuple[str, ...]
+
+    @property
+    def rows(self) -> DataFrame:
+        """All of them."""
+        return self.matched if self.new is None else self.matched.unionByName(self.new)
 
     @property
     def total(self) -> int:
@@ -80,7 +96,7 @@ class Changes:
     @property
     def upserts(self) -> DataFrame:
         """The rows as the table will hold them, in few files."""
-        kept = self.rows.where(f"{ACTION} <> '{DELETE}'").drop(ACTION, _FILE, _COPIES)
+        kept = self.rows.where(f"{ACTION} <> '{DELETE}'").drop(ACTION)
         return kept.coalesce(1 + self.total // _ROWS_A_FILE)
 
     def notes(self, count: int) -> tuple[str, ...]:
@@ -94,18 +110,45 @@ def prepared(rows: DataFrame, rule: MergeRule, layout: Sequence[str] = ()) -> So
     Raises:
         NotPublished: With the keys named.
     """
-    from pyspark.sql import functions as F
-
     one_a_key = _one_a_key(rows, rule) if rule.order else rows
     # Kept where it was computed: a second look at it is no second read, and lost parts are an error.
-    kept = one_a_key.localCheckpoint(eager=False)
-    keys = [kept[quoted(key)] for key in rule.keys]
+    return _checked_source(one_a_key.localCheckpoint(eager=False), rule, layout, ())
+
+
+def prepared_batches(batches: Sequence[DataFrame], rule: MergeRule, layout: Sequence[str] = ()) -> Source:
+    """Compute several batches once, each checked by itself; every row knows its batch.
+
+    Raises:
+        NotPublished: With the keys named.
+    """
+    from pyspark.sql import functions as F
+
+    numbered = [
+        (_one_a_key(rows, rule) if rule.order else rows).withColumn(_BATCH, F.lit(number))
+        for number, rows in enumerate(batches)
+    ]
+    # A plan of hundreds of inputs takes Spark longer than its rows do.
+    parts = [
+        united(numbered[start : start + _BATCHES_AT_ONCE]).localCheckpoint(eager=len(batches) > _BATCHES_AT_ONCE)
+        for start in range(0, len(numbered), _BATCHES_AT_ONCE)
+    ]
+    source = _checked_source(united(parts), rule, layout, (_BATCH,))
+    counts = {row[_BATCH]: row["count"] for row in source.rows.groupBy(_BATCH).count().collect()}
+    return replace(source, batches=tuple(counts.get(number, 0) for number in range(len(batches))))
+
+
+def _checked_source(kept: DataFrame, rule: MergeRule, layout: Sequence[str], by: Sequence[str]) -> Source:
+    """Look at the keys of rows that were computed, each batch by itself."""
+    from pyspark.sql import functions as F
+
+    keys = [kept[quoted(key)] for key in (*by, *rule.keys)]
     groups = kept.groupBy(*keys).agg(F.count(F.lit(1)).alias("_twice_n"), *_order_nulls(kept, rule))
     found = groups.agg(
         F.sum("_twice_n").alias("rows"),
         F.sum(F.when(F.col("_twice_n") > 1, 1).otherwise(0)).alias("repeated"),
         F.sum(F.when(_any_null(rule.keys), F.col("_twice_n")).otherwise(0)).alias("null_keys"),
         F.sum("_twice_unordered").alias("unordered"),
+        *_digest(rule),
         *(F.min(quoted(key)).alias(f"low_{n}") for n, key in _bounded(kept, rule)),
         *(F.max(quoted(key)).alias(f"high_{n}") for n, key in _bounded(kept, rule)),
         *(F.collect_set(quoted(key)).alias(f"set_{n}") for n, key in _bounded(kept, rule) if key in layout),
@@ -116,7 +159,16 @@ def prepared(rows: DataFrame, rule: MergeRule, layout: Sequence[str] = ()) -> So
     if facts["repeated"]:
         sample = groups.where("_twice_n > 1").limit(_SAMPLE).collect()
         refuse_duplicates(facts["repeated"], [row.asDict() for row in sample], rule)
-    return Source(kept, facts["rows"] or 0, _tests(facts, _bounded(kept, rule)))
+    digest = (facts["digest_xor"] or 0, facts["digest_sum"] or Decimal(0))
+    return Source(kept, facts["rows"] or 0, _tests(facts, _bounded(kept, rule)), digest=digest)
+
+
+def _digest(rule: MergeRule) -> tuple[Column, Column]:
+    """Return what tells two sets of keys apart, without looking for each of them."""
+    from pyspark.sql import functions as F
+
+    hashed = F.xxhash64(*(F.col(quoted(key)) for key in rule.keys))
+    return F.bit_xor(hashed).alias("digest_xor"), F.try_sum(hashed.cast("decimal(38,0)")).alias("digest_sum")
 
 
 def _order_nulls(rows: DataFrame, rule: MergeRule) -> list[Column]:
@@ -227,6 +279,11 @@ def stored(rows: DataFrame, rule: MergeRule) -> DataFrame:
     return rows.drop(*rule.besides)
 
 
+def plain(rows: DataFrame) -> DataFrame:
+    """Return rows without the number of their batch."""
+    return rows.drop(_BATCH)
+
+
 def within(target: DataFrame, *conditions: str) -> DataFrame:
     """Return the part of the table that fulfils some conditions; an empty one asks nothing."""
     for condition in filter(None, conditions):
@@ -236,7 +293,7 @@ def within(target: DataFrame, *conditions: str) -> DataFrame:
 
 def without(target: DataFrame, changed: Changes, rule: MergeRule) -> DataFrame:
     """Return the rows of the table that do not change, in the columns that it keeps."""
-    keys = changed.rows.where(f"{ACTION} <> '{INSERT}'").select(*map(quoted, rule.keys))
+    keys = changed.matched.select(*map(quoted, rule.keys))
     sent = _hinted(keys, changed.total - changed.inserted)
     return target.join(sent, list(rule.keys), "left_anti").select(*map(quoted, target.columns))
 
@@ -247,42 +304,168 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
     Raises:
         NotPublished: The table itself holds a key that changes in several rows.
     """
+    from pyspark.sql import functions as F
+
+    rows, columns = source.rows, rule.stored(source.rows.columns)
+    # Rows that are too many to travel leave a table of the same keys behind first.
+    searched = target if source.count <= _ROWS_SENT_AT_MOST else _hits(source, target, rule)
+    there = searched.select(
+        *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)),
+        F.col("_metadata.file_path").alias(_FILE),
+    )
+    on = [rows[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
+    joined = there.join(_hinted(rows, source.count, _ROWS_SENT_AT_MOST), on, "inner")
+    found = joined.select(
+        *(rows[quoted(column)] for column in columns),
+        _action(rows, there, columns, rule).alias(ACTION),
+        _FILE,
+    ).localCheckpoint(eager=False)
+    groups = found.groupBy(ACTION, _FILE).agg(F.count(F.lit(1)).alias("n"), *_digest(rule)).collect()
+    matched = sum(row["n"] for row in groups)
+    if _is_all_of(source, groups):
+        return _counted_changes(found, None, 0, groups)
+    lacking = _lacking(source, found, columns, rule)
+    counts = lacking.agg(F.count(F.lit(1)).alias("n"), F.count(ACTION).alias("inserted")).collect()[0]
+    if matched + counts["n"] > source.count:
+        _refuse_copies(found, rule)
+    return _counted_changes(found, lacking.where(f"{ACTION} IS NOT NULL"), counts["inserted"], groups)
+
+
+def _is_all_of(source: Source, groups: Sequence[Any]) -> bool:
+    """Tell whether the table holds every key of the source, and each of them once."""
+    xor, total = 0, Decimal(0)
+    for row in groups:
+        xor, total = xor ^ row["digest_xor"], total + row["digest_sum"]
+    return sum(row["n"] for row in groups) == source.count and (xor, total) == source.digest
+
+
+def _lacking(source: Source, found: DataFrame, columns: Sequence[str], rule: MergeRule) -> DataFrame:
+    """Return the source rows whose key the table lacks; those that are deleted already have nothing to do."""
+    from pyspark.sql import functions as F
+
+    keys = found.select(*map(quoted, rule.keys))
+    rows = source.rows.join(_hinted(keys, source.count), list(rule.keys), "left_anti")
+    # The live guard: a deleted row that is not there stays away, also when its batch is replayed.
+    action = F.when(~_is_gone(rows, rule), F.lit(INSERT)).alias(ACTION)
+    return rows.select(*(rows[quoted(column)] for column in columns), action).localCheckpoint(eager=False)
+
+
+def _refuse_copies(found: DataFrame, rule: MergeRule) -> None:
+    """Refuse changes of keys that the table holds in several rows."""
+    from pyspark.sql import functions as F
+
+    keys = [found[quoted(key)] for key in rule.keys]
+    copies = found.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.count(ACTION).alias("changed"))
+    sample = copies.where("n > 1 AND changed > 0").limit(_SAMPLE).collect()
+    refuse_repeated([row.asDict() for row in sample], rule)
+
+
+def _counted_changes(found: DataFrame, new: DataFrame | None, inserted: int, groups: Sequence[Any]) -> Changes:
+    """Leave out what stays as it is."""
+    totals = Counter[str]()
+    for row in groups:
+        totals[row[ACTION] or ""] += row["n"]
+    files = tuple(sorted({row[_FILE] for row in groups if row[ACTION]}))
+    changed = found.where(f"{ACTION} IS NOT NULL").drop(_FILE)
+    return Changes(changed, new if inserted else None, inserted, totals[UPDATE], totals[DELETE], files)
+
+
+def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule) -> Changes:
+    """Merge several batches in turn into the table, and keep what changes it: one row a key, however many batches.
+
+    Without a table all that is left in the end is inserted.
+
+    Raises:
+        NotPublished: The table itself holds a key that changes in several rows.
+    """
+    from pyspark.sql import functions as F
+
+    rows, columns = source.rows, rule.stored([name for name in source.rows.columns if name != _BATCH])
+    there = _there(source, target, columns, rule)
+    row = F.struct(*(F.col(quoted(name)) for name in rows.columns if name != _BATCH))
+    steps = rows.groupBy(*map(quoted, rule.keys)).agg(
+        F.array_sort(
+            F.collect_list(F.struct(F.col(_BATCH), row.alias(_ROW))), lambda one, other: one[_BATCH] - other[_BATCH]
+        ).alias(_STEPS)
+    )
+    on = [steps[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
+    joined = steps.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    before = F.struct(*(there[f"{_THERE}{number}"].alias(name) for number, name in enumerate(columns)))
+    folded = joined.withColumn(
+        _AFTER,
+        F.aggregate(F.col(_STEPS), F.when(F.col(_FILE).isNotNull(), before), _step(columns, rule)),
+    )
+    after = F.col(_AFTER)
+    same = F.lit(True)
+    for number, name in enumerate(columns):
+        same = same & _equal(after[name], there[f"{_THERE}{number}"], kinds[name])
+    action = (
+        F.when(F.col(_FILE).isNull(), F.when(after.isNotNull(), F.lit(INSERT)))
+        .when(after.isNull(), F.lit(DELETE))
+        .when(~same, F.lit(UPDATE))
+    )
+    found = folded.withColumn(ACTION, action).where(f"{ACTION} IS NOT NULL")
+    values = [(steps[quoted(name)] if name in rule.keys else after[name].alias(name)) for name in columns]
+    return _changes_of(found.select(*values, ACTION, _FILE, _COPIES), rule)
+
+
+def _step(columns: Sequence[str], rule: MergeRule) -> Callable[[Column, Column], Column]:
+    """Return what one batch does to a row of the table, which may be none."""
+    from pyspark.sql import functions as F
+
+    def step(row: Column, batch: Column) -> Column:
+        new = batch[_ROW]
+        kept = F.struct(*(new[name].alias(name) for name in columns))
+        gone = F.lit(False)
+        if rule.deleted and not rule.soft:
+            gone = F.coalesce(new[rule.deleted].cast("boolean"), F.lit(False))
+        late = F.lit(rule.insert_only)
+        if rule.order and not rule.insert_only:
+            late = F.coalesce(new[rule.order] < row[rule.order], F.lit(False))
+        stays = row.isNotNull() & late
+        return F.when(stays, row).when(~gone, kept)
+
+    return step
+
+
+def _there(source: Source, target: DataFrame | None, columns: Sequence[str], rule: MergeRule) -> DataFrame:
+    """Return the rows of the table whose key is in the source, with their file, and how often the key is there."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    rows = source.rows
+    if target is None:
+        named = [F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)]
+        none = source.rows.where("false").select(*named)
+        return none.withColumn(_FILE, F.lit(None).cast("string")).withColumn(_COPIES, F.lit(0))
     hits = _hits(source, target.select("*", F.col("_metadata.file_path").alias(_FILE)), rule)
-    kept_columns = rule.stored(rows.columns)
     same_key = Window.partitionBy(*(hits[quoted(key)] for key in rule.keys))
-    there = hits.select(
-        *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(kept_columns)),
+    return hits.select(
+        *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(columns)),
         _FILE,
         F.count(F.lit(1)).over(same_key).alias(_COPIES),
     )
-    on = [rows[quoted(key)] == there[f"{_THERE}{kept_columns.index(key)}"] for key in rule.keys]
-    joined = rows.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
-    found = joined.withColumn(ACTION, _action(rows, there, kept_columns, rule)).where(f"{ACTION} IS NOT NULL")
-    columns = (*map(quoted, kept_columns), ACTION, _FILE, _COPIES)
-    kept = found.select(*(found[column] for column in columns)).localCheckpoint(eager=False)
+
+
+def _changes_of(found: DataFrame, rule: MergeRule) -> Changes:
+    """Keep the changes, count them, and refuse those of a key that the table holds in several rows."""
+    from pyspark.sql import functions as F
+
+    kept = found.localCheckpoint(eager=False)
     groups = kept.groupBy(ACTION, _FILE).agg(F.count(F.lit(1)).alias("n"), F.max(_COPIES).alias("copies")).collect()
     if any(row["copies"] and row["copies"] > 1 for row in groups):
         sample = kept.where(f"{_COPIES} > 1").limit(_SAMPLE).collect()
         refuse_repeated([row.asDict() for row in sample], rule)
-    totals = Counter[str]()
-    for row in groups:
-        totals[row[ACTION]] += row["n"]
-    files = tuple(sorted({row[_FILE] for row in groups if row[_FILE]}))
-    return Changes(kept, totals[INSERT], totals[UPDATE], totals[DELETE], files)
+    there = [row for row in groups if row[ACTION] != INSERT]
+    inserted = sum(row["n"] for row in groups if row[ACTION] == INSERT)
+    new = kept.where(f"{ACTION} = '{INSERT}'").drop(_FILE, _COPIES)
+    return _counted_changes(kept.where(f"{ACTION} <> '{INSERT}'").drop(_COPIES), new, inserted, there)
 
 
 def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: MergeRule) -> Column:
-    """Return what becomes of a source row: NULL leaves the table alone."""
+    """Return what becomes of a row of the table that a source row meets: NULL leaves it alone."""
     from pyspark.sql import functions as F
 
-    gone = F.lit(False)
-    if rule.deleted and not rule.soft:
-        gone = F.coalesce(source[quoted(rule.deleted)].cast("boolean"), F.lit(False))
-    is_there = there[_FILE].isNotNull()
     late = F.lit(rule.insert_only)
     if rule.order and not rule.insert_only:
         order = there[f"{_THERE}{columns.index(rule.order)}"]
@@ -290,16 +473,26 @@ def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: M
     kinds = {field.name: field.dataType for field in source.schema.fields}
     same = F.lit(True)
     for number, column in enumerate(columns):
-        pair = (source[quoted(column)], there[f"{_THERE}{number}"])
-        ours, theirs = (F.to_json(F.struct(one)) for one in pair) if _is_unordered(kinds[column]) else pair
-        same = same & ours.eqNullSafe(theirs)
-    return (
-        # The live guard: a deleted row that is not there stays away, also when its batch is replayed.
-        F.when(~is_there, F.when(~gone, F.lit(INSERT)))
-        .when(late, F.lit(None))
-        .when(gone, F.lit(DELETE))
-        .when(~same, F.lit(UPDATE))
-    )
+        same = same & _equal(source[quoted(column)], there[f"{_THERE}{number}"], kinds[column])
+    return F.when(late, F.lit(None)).when(_is_gone(source, rule), F.lit(DELETE)).when(~same, F.lit(UPDATE))
+
+
+def _is_gone(source: DataFrame, rule: MergeRule) -> Column:
+    """Tell whether a source row is marked as deleted, and so to be taken away."""
+    from pyspark.sql import functions as F
+
+    if not rule.deleted or rule.soft:
+        return F.lit(False)
+    return F.coalesce(source[quoted(rule.deleted)].cast("boolean"), F.lit(False))
+
+
+def _equal(one: Column, other: Column, kind: Any) -> Column:
+    """Compare two values; those that Spark cannot compare are compared as text."""
+    from pyspark.sql import functions as F
+
+    if _is_unordered(kind):
+        one, other = F.to_json(F.struct(one)), F.to_json(F.struct(other))
+    return one.eqNullSafe(other)
 
 
 def _is_unordered(kind: Any) -> bool:

@@ -77,7 +77,7 @@ def _attempts_used(table: str, current: Manifest, expired: list[int]) -> set[str
 
 def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
     """Versions that were replaced longer ago than they are kept; the newest is never one."""
-    limit = time.time() - keep_days * _DAY_SECONDS
+    limit = time.time() - max(keep_days, current.keep_days) * _DAY_SECONDS
     found = log.versions(table)
     replaced_at = {old: os.path.getmtime(log.manifest_path(table, new)) for old, new in itertools.pairwise(found)}
     sizes = {version: os.path.getsize(log.manifest_path(table, version)) for version in replaced_at}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from twice.errors import Busy, Conflict, Misuse, NotPublished
 from twice.explain import explain
 from twice.slices import ColumnSlice, quoted
+from twice.stores.delta.log import days_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,13 @@ class AddedFile:
         return value is not None and bounds.holds_text(value, kind)
 
 
+@dataclass(frozen=True)
+class Start:
+    """An older version of a table."""
+
+    snapshot: Any
+
+
 class Transaction:
     """One Delta transaction, opened on the newest version or on a given base."""
 
@@ -66,6 +74,7 @@ class Transaction:
         self._log = _module(self._delta, "DeltaLog$").forTable(spark._jsparkSession, table)
         self._none = self._jvm.scala.Option.empty()
         self._evolved = False
+        self._properties: dict[str, str] = {}
         self._txn = self._log.startTransaction(self._none, self._snapshot(base))
 
     def _snapshot(self, base: int | None) -> Any:
@@ -107,6 +116,20 @@ class Transaction:
         """Return the number last written under an id, and make any later one a conflict."""
         return int(self._txn.txnVersion(app_id))
 
+    def keep_versions(self, days: int) -> None:
+        """Let the table keep its older versions for at least so many days, as a part of this transaction."""
+        if not days:
+            return
+        wanted = {"delta.deletedFileRetentionDuration": days, "delta.logRetentionDuration": days + 1}
+        kept = {name: max(value, days_of(self.table_property(name), 0)) for name, value in wanted.items()}
+        if not self.exists:
+            self._properties = {name: f"interval {value:g} days" for name, value in kept.items()}
+        elif any(days_of(self.table_property(name), 0) < value for name, value in wanted.items()):
+            metadata = json.loads(str(self._txn.metadata().json()))
+            metadata["metaData"]["configuration"] |= {name: f"interval {value:g} days" for name, value in kept.items()}
+            action = _module(self._delta.actions, "Action$").fromJson(json.dumps(metadata))
+            self._txn.updateMetadata(action, False)
+
     def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         """Write files and return the actions; nothing is visible. With options it is an overwrite, else an append."""
         return self._command(rows, options, partition_by).write(
@@ -122,7 +145,7 @@ class Transaction:
             modes.Append if adds else modes.Overwrite,
             self._delta.DeltaOptions(self._map(options), session.sessionState().conf()),
             self._seq(partition_by),
-            self._map({}),
+            self._map(self._properties),
             rows._jdf,
             self._none,
             self._none,
@@ -152,19 +175,51 @@ class Transaction:
         if part is None:
             self._txn.readWholeTable()
             return self._txn.filterFiles()
-        plan = part._jdf.queryExecution().analyzed()
-        conditions = []
-        while _is(plan, "Filter"):
-            conditions.append(plan.condition())
-            plan = plan.child()
-        return self._txn.filterFiles(self._seq(conditions), True)
+        return self._txn.filterFiles(self._seq(_conditions(part)), True)
 
-    def frame(self, files: Any) -> DataFrame:
-        """Return the rows of some files, as the version that the transaction was opened on has them."""
+    def frame(self, files: Any, start: Start | None = None) -> DataFrame:
+        """Return the rows of some files, as the version that the transaction was opened on, or an older one, has them."""
         from pyspark.sql import DataFrame
 
-        rows: Any = self._log.createDataFrame(self._txn.snapshot(), files, False, self._none)
+        snapshot = start.snapshot if start else self._txn.snapshot()
+        rows: Any = self._log.createDataFrame(snapshot, files, False, self._none)
         return DataFrame(rows, self._spark)
+
+    def start(self, version: int) -> Start:
+        """Return an older version that this transaction will start from."""
+        return Start(self._log.getSnapshotAt(version, self._none, self._none, False))
+
+    def files_of(self, start: Start, part: DataFrame) -> Any:
+        """Return the files of an older version in which the part lies that a filtered frame reads."""
+        return start.snapshot.filesForScan(self._seq(_conditions(part)), False).files()
+
+    def started(self, start: Start | None, touched: Any) -> Any:
+        """Return the actions that leave an older version without some of its files; None is an empty table.
+
+        Files that both versions have are not mentioned: it costs what differs, however large the table is.
+        """
+        now = self._txn.snapshot().allFiles()
+        if start is None:
+            return self._removed(now.collect())
+        then = start.snapshot.allFiles()
+        left, gained = self._only_in(then, now), self._only_in(now, then)
+        away = {_file_key(file): file for file in _each(touched)}
+        added = [_as_change(file, self._delta) for file in left if _file_key(file) not in away]
+        still_there = set(away) - {_file_key(file) for file in left}
+        return self._seq(added).concat(self._removed([*gained, *(away[key] for key in still_there)]))
+
+    def _only_in(self, files: Any, others: Any) -> list[Any]:
+        """Return the files that one version has and another has not; one with other deletion vectors is another file."""
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
+
+        one = DataFrame(files.toDF(), self._spark).alias("one")
+        other = DataFrame(others.toDF(), self._spark).select("path", "deletionVector").alias("other")
+        same = (F.col("one.path") == F.col("other.path")) & F.col("one.deletionVector").eqNullSafe(
+            F.col("other.deletionVector")
+        )
+        typed = getattr(one.join(other, same, "left_anti")._jdf, "as")(files.encoder())
+        return list(typed.collect())
 
     def at_paths(self, files: Any, paths: Sequence[str]) -> tuple[Any, int | None]:
         """Return those of the files that have a path, and how many rows they hold if that was noted."""
@@ -290,6 +345,29 @@ class Transaction:
 
     def _map(self, values: Mapping[str, str]) -> Any:
         return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(values))
+
+
+def _conditions(part: DataFrame) -> list[Any]:
+    """Return the conditions by which a frame was filtered."""
+    frame: Any = part
+    plan = frame._jdf.queryExecution().analyzed()
+    conditions = []
+    while _is(plan, "Filter"):
+        conditions.append(plan.condition())
+        plan = plan.child()
+    return conditions
+
+
+def _file_key(file: Any) -> tuple[str, str]:
+    vector = file.getDeletionVectorUniqueId()
+    return str(file.path()), str(vector.get()) if vector.isDefined() else ""
+
+
+def _as_change(file: Any, delta: Any) -> Any:
+    """Return the action that adds a file of an older version again."""
+    action = json.loads(str(file.json()))
+    action["add"]["dataChange"] = True
+    return _module(delta.actions, "Action$").fromJson(json.dumps(action))
 
 
 def _merge_statement(table: str, on: str, columns: Sequence[str], action: str) -> str:

@@ -17,17 +17,22 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 from twice.errors import Fenced
 from twice.runs import Receipt
-from twice.sight import NO_TABLE, Sight
+from twice.sight import NO_TABLE, Sight, State
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
 _CHANGE = ('"dataChange":true', '"dataChange": true')
+_KEPT = "delta.deletedFileRetentionDuration"
+_KEPT_DAYS = 7
+_DAY_MILLISECONDS = 86_400_000
 _REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
 FORMAT = 1
 MADE_BY = "twice"
@@ -37,7 +42,8 @@ MADE_BY = "twice"
 class Payload:
     """What one of our commits carries besides the rows.
 
-    `scope` says what its rows replaced: the `table`, a `slice`, or `nothing`.
+    `scope` says what its rows replaced: the `table`, a `slice`, or `nothing`. A commit that `starts_from`
+    an older version holds that version and its own rows, and nothing that came between.
     """
 
     kind: str
@@ -46,6 +52,7 @@ class Payload:
     receipts: tuple[Receipt, ...] = ()
     table_id: str = ""
     carried: Sight | None = None
+    starts_from: int | None = None
 
     def carrying(self, sight: Sight) -> Payload:
         """Return the payload with all that was seen, so that older commits need not be read again."""
@@ -61,6 +68,8 @@ class Payload:
             "table_id": self.table_id,
             "receipts": [receipt.to_json() for receipt in self.receipts],
         }
+        if self.starts_from is not None:
+            values["starts_from"] = self.starts_from
         if self.carried is not None:
             values["carried_from"] = self.carried.version
             values["carried"] = base64.b64encode(zlib.compress(json.dumps(_plain(self.carried)).encode())).decode()
@@ -91,6 +100,7 @@ class Payload:
             receipts=tuple(Receipt.from_json(receipt) for receipt in values["receipts"]),
             table_id=values["table_id"],
             carried=_sight(values["carried_from"], carried) if carried else None,
+            starts_from=values.get("starts_from"),
         )
 
 
@@ -222,6 +232,9 @@ class _Walk:
             self._keep(seen)
         if payload.scope == "table":
             self.replacements.append((version, frozenset(receipt.slot for receipt in payload.receipts)))
+        if payload.starts_from is not None:
+            # What had been left behind came back by a restore: what else was in it then is not known here.
+            self.foreign += [one for one in self.restores if payload.starts_from < (one.restored_to or 0) < version]
         if payload.carried and not self.carried:
             self._take_carried(payload.carried)
 
@@ -326,6 +339,118 @@ def look(table: str) -> Sight:
     )
 
 
+def states(table: str) -> list[State]:
+    """Tell of every version that is in the log whose rows it holds, oldest first."""
+    versions = commit_versions(table)
+    now = State(NO_TABLE, known=not versions or versions[0] == 0)
+    found = {NO_TABLE: now}
+    for version in versions:
+        commit = read_commit(table, version)
+        now = replace(_state_after(commit, now, found), version=version, made_at=_moment(commit.milliseconds))
+        found[version] = now
+        if version == 0 and not commit.payload:
+            # Somebody else's table, which was taken over as it was: there is no state before it.
+            del found[NO_TABLE]
+    return list(found.values())
+
+
+def _state_after(commit: Commit, before: State, found: Mapping[int, State]) -> State:
+    """Return whose rows are there after a commit; only its own version and time are not told."""
+    payload = commit.payload
+    if payload is None and commit.restored_to is None:
+        return replace(before, outside=f"version {commit.version}") if commit.changes_data and before.holds else before
+    if payload is None:
+        return found.get(NO_TABLE if commit.restored_to is None else commit.restored_to, State(NO_TABLE, known=False))
+    if payload.starts_from is not None:
+        before = found.get(payload.starts_from, State(NO_TABLE, known=False))
+    elif payload.carried and not before.known:
+        before = _state_of(payload.carried)
+    new = {receipt.slot: receipt.generation for receipt in payload.receipts}
+    if payload.scope == "table":
+        return replace(before, holds=new, outside="", known=True)
+    return replace(before, holds={**before.holds, **new}) if new else before
+
+
+def _state_of(sight: Sight) -> State:
+    """Tell whose rows a version holds, of which the log no longer tells how it came about."""
+    holds = {slot: receipt.generation for slot, receipt in sight.receipts.items() if slot not in sight.gone}
+    return State(sight.version, holds, sight.changed_outside, known=all(r.attempt for r in sight.receipts.values()))
+
+
+def _moment(milliseconds: int) -> str:
+    found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def lost(table: str, version: int) -> str:
+    """Say why the rows of an older version cannot be read any more, or nothing."""
+    commits = commit_versions(table)
+    if version == NO_TABLE or version == commits[-1]:
+        return ""
+    checkpoint = max((one for one in _checkpoints(table) if one <= version), default=NO_TABLE)
+    needed = range(checkpoint + 1, version + 1)
+    if not set(needed) <= set(commits):
+        return "its log entries were cleaned (see delta.logRetentionDuration)"
+    kept = days_of(_property(table, _KEPT), _KEPT_DAYS)
+    # What was taken away since then may be vacuumed at any moment, and with it the table that starts from it.
+    following = next(one for one in commits if one > version)
+    if time.time() * 1000 - _modified(table, following) > kept * _DAY_MILLISECONDS:
+        return f"it is older than the {kept:g} days that the table keeps ({_KEPT})"
+    files = _files_at(table, checkpoint, needed)
+    gone = next((path for path in sorted(files) if not os.path.exists(os.path.join(table, unquote(path)))), "")
+    return f"its file {os.path.basename(gone)} is gone, although the table keeps it for {kept:g} days" if gone else ""
+
+
+def _property(table: str, name: str) -> str:
+    """Return a property of the table as it is now, or nothing."""
+    checkpoints = _checkpoints(table)
+    newest = max(checkpoints, default=NO_TABLE)
+    for version in reversed([one for one in commit_versions(table) if one > newest]):
+        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith('{"metaData"'):
+                    return str(json.loads(line)["metaData"].get("configuration", {}).get(name, ""))
+    for path in checkpoints.get(newest, ()):
+        for metadata in _actions(path, "metaData"):
+            return str(dict(metadata["configuration"] or {}).get(name, ""))
+    return ""
+
+
+def days_of(interval: str, default: float) -> float:
+    """Read `interval 30 days`, as Delta's properties write it."""
+    words = interval.lower().replace("interval", "").split()
+    units = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0}
+    try:
+        return (
+            sum(float(count) * units[unit.rstrip("s")] for count, unit in zip(words[::2], words[1::2], strict=True))
+            or default
+        )
+    except (KeyError, ValueError):
+        return default
+
+
+def _files_at(table: str, checkpoint: int, commits: Iterable[int]) -> set[str]:
+    """Return the files of a version; a checkpoint that keeps them elsewhere tells of none, and Spark is asked later."""
+    files = {str(add["path"]) for path in _checkpoints(table).get(checkpoint, ()) for add in _actions(path, "add")}
+    for version in commits:
+        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
+            for action in map(json.loads, lines):
+                if "remove" in action:
+                    files.discard(action["remove"]["path"])
+                elif "add" in action:
+                    files.add(action["add"]["path"])
+    return files
+
+
+def _checkpoints(table: str) -> dict[int, list[str]]:
+    """Return the paths of checkpoints, by the version that they tell of."""
+    found: dict[int, list[str]] = {}
+    for name in sorted(os.listdir(log_folder(table))):
+        if _CHECKPOINT.fullmatch(name):
+            found.setdefault(int(name[:20]), []).append(os.path.join(log_folder(table), name))
+    return found
+
+
 def uncarried(table: str) -> tuple[int, float]:
     """Return how many of our commits no carrier speaks for, and the age of the oldest that is needed, in milliseconds."""
     found, oldest, stop = 0, 0, NO_TABLE
@@ -366,23 +491,22 @@ def _modified(table: str, version: int) -> int:
 
 def _lost(table: str) -> Iterator[tuple[str, Receipt]]:
     """Bring back the fences of slots whose commits were cleaned: the newest checkpoint has them."""
-    names = sorted(name for name in os.listdir(log_folder(table)) if _CHECKPOINT.fullmatch(name))
-    for name in names:
-        if name[:20] != names[-1][:20]:
-            continue
-        for txn in _transactions(os.path.join(log_folder(table), name)):
+    checkpoints = _checkpoints(table)
+    for path in checkpoints[max(checkpoints)] if checkpoints else ():
+        for txn in _actions(path, "txn"):
             slot = str(txn["appId"])
             if slot.startswith("v1:"):
                 yield slot, Receipt(slot, int(txn["version"]), "", "", "", "", first_version=NO_TABLE)
 
 
-def _transactions(checkpoint: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the transaction numbers that a checkpoint keeps, whichever way it is written."""
+def _actions(checkpoint: str, kind: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the actions of a kind that a checkpoint keeps, whichever way it is written."""
     if checkpoint.endswith(".json"):
         with open(checkpoint, encoding="utf-8") as lines:
-            yield from (json.loads(line)["txn"] for line in lines if line.startswith('{"txn"'))
+            yield from (json.loads(line)[kind] for line in lines if line.startswith(f'{{"{kind}"'))
         return
     from pyarrow import parquet
 
-    rows = parquet.read_table(checkpoint, columns=["txn"]).to_pylist()
-    yield from (row["txn"] for row in rows if row["txn"])
+    column = {"txn": "txn", "add": "add.path", "metaData": "metaData.configuration"}[kind]
+    rows = parquet.read_table(checkpoint, columns=[column]).to_pylist()
+    yield from (row[kind] for row in rows if row[kind] and any(value is not None for value in row[kind].values()))

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 
 from twice.abilities import (
     Appends,
+    Drafts,
     InsertsMissing,
     LookBack,
     Merges,
@@ -37,11 +38,11 @@ from twice.explain import explain
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
-from twice.sight import NO_TABLE, Sight
+from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
 from twice.stores import footers, frames, manifest, merging
 from twice.stores.delta import log, sql_views
-from twice.stores.delta.jvm import AddedFile, Transaction, locked
+from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.manifest import DataFile, Manifest, Member
@@ -77,11 +78,13 @@ class _Written:
     actions: Any
     scope: str
     predicate: str = ""
+    starts_from: int | None = None
 
     @property
     def mode(self) -> str:
         """What the table's history calls it."""
-        return "Append" if self.scope == "rows" and not self.predicate else "Overwrite"
+        appends = self.scope == "rows" and not self.predicate and self.starts_from is None
+        return "Append" if appends else "Overwrite"
 
 
 class DeltaStore(
@@ -92,6 +95,7 @@ class DeltaStore(
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
+    Drafts,
     InsertsMissing,
     Appends,
     PointsAtVersions,
@@ -324,6 +328,72 @@ class DeltaStore(
         self.discard(work, Staged(0, handle=_Written(transaction, actions, "rows")))
         return None
 
+    def past(self, name: str) -> Past:
+        """Read from the log whose rows each version holds."""
+        table = self.table(name)
+        return Past(reversed(log.states(table)), lambda version: log.lost(table, version))
+
+    def stage_draft(
+        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
+        transaction = self._open(work, base=work.base.version)
+        fits = [self._fitted(work, transaction, rows, rule) for rows in batches]
+        source = merging.prepared_batches(fits, rule, transaction.partition_columns or layout)
+        start = transaction.start(base) if base != NO_TABLE else None
+        files, there = self._searched_at(transaction, start, source.bounds) if start else (transaction.none(), None)
+        changes = merging.changes_of_batches(source, there, rule)
+        partition_by = transaction.partition_columns if transaction.exists else list(layout)
+        self._refuse_blank_texts(changes.upserts, partition_by)
+        touched, before = transaction.at_paths(files, changes.files)
+        rows = changes.upserts
+        if start:
+            kept = frames.with_columns_of(transaction.frame(touched, start), transaction.schema)
+            rows = merging.without(kept, changes, rule).unionByName(rows)
+        actions = transaction.write(rows, {}, partition_by)
+        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
+        if before is not None and written != before + changes.inserted - changes.deleted:
+            self.discard(work, Staged(0, handle=_Written(transaction, actions, "rows")))
+            raise NotPublished(
+                f"A replay of {source.count} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
+                "Nothing was published, and the target is as it was.",
+            )
+        if transaction.exists:
+            transaction.reads(None)
+            actions = actions.concat(transaction.started(start, touched))
+        reach("delta.files.written")
+        handle = _Written(transaction, actions, "rows", starts_from=base)
+        return Staged(source.count, handle=handle, notes=changes.notes(source.count), batches=source.batches)
+
+    def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
+        """Commit the difference between what is there and an older version."""
+        table = self.table(name)
+        transaction = Transaction(self.engine.spark, table, base.version)
+        if transaction.read_version != base.version:
+            raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base.version}")
+        transaction.reads(None)
+        start = next(one for one in log.states(table) if one.version == version)
+        left = start.leaves_of(base, frozenset(), base.version + 1)
+        payload = Payload("restore", owner, "rows", table_id=transaction.table_id, starts_from=version).carrying(left)
+        numbers = {_HEAD: max(transaction.last_version_of(_HEAD), 0) + 1}
+        transaction.last_version_of(_OWNER)
+        actions = transaction.started(transaction.start(version), transaction.none())
+        with locked(self.engine.spark, table) as lock:
+            _check_owner(log.look(table), owner)
+            reach("delta.locked")
+            transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite")
+
+    def _fitted(self, work: Work, transaction: Transaction, rows: Rows, rule: MergeRule) -> Any:
+        rule.check_columns(frames.checked(rows).columns)
+        return self._fits(transaction, rows, work, rule.besides)
+
+    def _searched_at(self, transaction: Transaction, start: Start, bounds: str) -> tuple[Any, Any]:
+        """Return the files and the rows of an older version in which keys are looked for."""
+        part = merging.within(transaction.frame(transaction.none(), start), bounds)
+        files = transaction.files_of(start, part)
+        rows = merging.within(transaction.frame(files, start), bounds)
+        return files, frames.with_columns_of(rows, transaction.schema)
+
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
     ) -> Staged:
@@ -341,10 +411,13 @@ class DeltaStore(
     ) -> tuple[Transaction, Any]:
         """Open a transaction, and make the rows fit the table; what the table gets is part of the transaction."""
         transaction = self._open(work, base)
+        return transaction, self._fits(transaction, rows, work, besides)
+
+    def _fits(self, transaction: Transaction, rows: Rows, work: Work, besides: Sequence[str]) -> Any:
         fitted, fits = frames.fitted(frames.checked(rows), transaction.schema, work, besides)
         if fits.changes_table:
             transaction.evolve(fitted.drop(*besides).limit(0), widened=fits.widened)
-        return transaction, fitted
+        return fitted
 
     def _searched(self, transaction: Transaction, *conditions: str) -> tuple[Any, Any]:
         """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
@@ -394,6 +467,7 @@ class DeltaStore(
                 "A rerun after that could not be told from a first run.",
                 "Unset that property of the table.",
             )
+        transaction.keep_versions(work.keep_days)
         return transaction
 
     def _stage(
@@ -506,9 +580,16 @@ class DeltaStore(
         transaction = written.transaction
         owner = receipts[0].owner
         payload = Payload("publish", owner, written.scope, tuple(receipts), table_id=transaction.table_id)
+        if written.starts_from is not None:
+            return replace(payload, starts_from=written.starts_from).carrying(self._left(work, receipts, written))
         if work.base.receipts and _is_time_to_carry(self.table(work.name), work.base, transaction):
             return payload.carrying(work.base)
         return payload
+
+    def _left(self, work: Work, receipts: Sequence[Receipt], written: _Written) -> Sight:
+        """Return what is true of the other slots, when the table starts from an older version."""
+        start = next(one for one in log.states(self.table(work.name)) if one.version == written.starts_from)
+        return start.leaves_of(work.base, {receipt.slot for receipt in receipts}, work.base.version + 1)
 
     def _register(self, name: str, table: str) -> None:
         """Keep the catalog's entry of a table that is known by name, and remember its folder once it is there."""
@@ -635,20 +716,8 @@ def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, least:
     count, age = log.uncarried(table)
     if count >= max(least, (len(sight.receipts) - _CARRIED_ALWAYS) // _CARRIED_SHARE):
         return True
-    return age > _days(transaction.table_property("delta.logRetentionDuration")) * _DAY_MILLISECONDS / 4
-
-
-def _days(interval: str) -> float:
-    """Read `interval 30 days`, as Delta's properties write it."""
-    words = interval.lower().replace("interval", "").split()
-    units = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0}
-    try:
-        return (
-            sum(float(count) * units[unit.rstrip("s")] for count, unit in zip(words[::2], words[1::2], strict=True))
-            or _RETENTION_DAYS_DEFAULT
-        )
-    except (KeyError, ValueError):
-        return _RETENTION_DAYS_DEFAULT
+    kept = log.days_of(transaction.table_property("delta.logRetentionDuration"), _RETENTION_DAYS_DEFAULT)
+    return age > kept * _DAY_MILLISECONDS / 4
 
 
 def _identifier(name: str) -> str:

@@ -11,12 +11,15 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlparse
 
 from twice.abilities import (
     Appends,
+    Drafts,
     InsertsMissing,
     LookBack,
     Merges,
@@ -35,7 +38,7 @@ from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt, new_attempt
-from twice.sight import NO_TABLE, Sight
+from twice.sight import NO_TABLE, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
 from twice.stores import footers, frames, merging
@@ -46,19 +49,23 @@ from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
 
 DATA = "data"
+# Scopes whose files hold rows of any slot.
+_OF_NO_SLOT = ("merge", "draft")
 
 
 @dataclass(frozen=True)
 class _Scope:
-    """What staged files take the place of: the `table`, the files of a `slot`, or what a `merge` rewrites.
+    """What staged files take the place of: the `table`, the files of a `slot`, or what a `merge` or `draft` rewrites.
 
-    `schema` is what the table's columns were. A merge is computed from one version, and from no other.
+    `schema` is what the table's columns were. A merge is computed from one version, and from no other;
+    a draft starts from the files of an older one.
     """
 
     name: str
     schema: str = ""
     version: int = NO_TABLE
     removed: frozenset[str] = frozenset()
+    start: Manifest = field(default_factory=Manifest)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ class ParquetStore(
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
+    Drafts,
     InsertsMissing,
     Appends,
     PointsAtVersions,
@@ -122,7 +130,7 @@ class ParquetStore(
             receipts=current.receipts,
             ended={**current.ended, **damaged},
             # A publish takes the place of all files of its slot, so what is damaged never comes back.
-            gone=frozenset({**current.ended, **damaged}),
+            gone=frozenset({**current.ended, **damaged}) - set(current.older),
             outside="; ".join(sorted(set(damaged.values()) | set(current.ended.values()))),
             data_version=current.data_version,
             swept=frozenset(current.swept),
@@ -168,6 +176,45 @@ class ParquetStore(
         scope = replace(scope, removed=frozenset(file.path for file in touched))
         staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
         return replace(staged, notes=changes.notes(source.count))
+
+    def past(self, name: str) -> Past:
+        """Read the manifests that are kept, newest first; of a version that lost a file nothing can start."""
+        table = self.table(name)
+        numbers = log.versions(table)
+        kept = (manifest for number in reversed(numbers) if (manifest := log.kept(table, number)))
+        states = (_state(manifest) for manifest in kept)
+        return Past(chain(states, [State(NO_TABLE)]), lambda version: _lost(table, version))
+
+    def stage_draft(
+        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Write anew the partitions of an older version in which a row changes, and the rows that are inserted."""
+        table = self.table(work.name)
+        current, start = log.newest(table), log.load(table, base) if base != NO_TABLE else Manifest()
+        if current.version != work.base.version:
+            raise Conflict("the table moved since the plan was made")
+        for rows in batches:
+            rule.check_columns(frames.checked(rows).columns)
+        fits = [frames.fitted(rows, current.schema, work, rule.besides)[0] for rows in batches]
+        source = merging.prepared_batches(fits, rule, layout)
+        schema = frames.schema_text(merging.stored(merging.plain(source.rows), rule))
+        there = merging.within(self._rows_of(work.name, start.files, schema), source.bounds)
+        changes = merging.changes_of_batches(source, there if start.files else None, rule)
+        touched = self._touched(work.name, start, changes.files)
+        removed = frozenset(file.path for file in touched)
+        scope = _Scope("draft", current.schema, current.version, removed, start)
+        kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
+        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
+        return replace(staged, notes=changes.notes(source.count), batches=source.batches)
+
+    def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
+        """Link a manifest that names the files of an older one."""
+        table = self.table(name)
+        current, start = log.newest(table), log.load(table, version)
+        if current.version != base.version or current.owner not in ("", owner):
+            raise Conflict("the table moved")
+        following = _started(log.successor(current, f"restore {version}"), start, base, frozenset())
+        log.append(table, replace(following, files=start.files, data_version=following.version))
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
@@ -286,7 +333,7 @@ class ParquetStore(
         (writer.partitionBy(*layout) if layout else writer).parquet(spark_path(folder))
         reach("parquet.files.written")
         table = self.table(work.name)
-        files = tuple(_data_files(table, folder, "" if scope.name == "merge" else work.slot, columns))
+        files = tuple(_data_files(table, folder, "" if scope.name in _OF_NO_SLOT else work.slot, columns))
         _make_durable(table, files)
         reach("parquet.files.synced")
         paths = [os.path.join(table, file.path) for file in files]
@@ -375,7 +422,7 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
         )
     if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
         raise Conflict("the table has other columns now")
-    if scope.name == "merge" and base.version != scope.version:
+    if scope.name in _OF_NO_SLOT and base.version != scope.version:
         raise Conflict("the table moved since it was compared with the rows")
 
 
@@ -387,7 +434,9 @@ def _published(following: Manifest, work: Work, staged: Staged, receipts: Sequen
     if written.scope.name == "table":
         why = f"the whole table was replaced in version {following.version}"
         new = {receipt.slot for receipt in receipts}
-        following = replace(following, ended={slot: why for slot in following.receipts if slot not in new})
+        following = replace(following, ended={slot: why for slot in following.receipts if slot not in new}, older={})
+    if written.scope.name == "draft":
+        following = _started(following, written.scope.start, work.base, {receipt.slot for receipt in receipts})
     return replace(
         following,
         files=_kept(following, work, written.scope) + written.files,
@@ -400,7 +449,32 @@ def _kept(base: Manifest, work: Work, scope: _Scope) -> tuple[DataFile, ...]:
     """Return the files of the table that a publish leaves in place."""
     if scope.name == "slot":
         return tuple(file for file in base.files if file.slot != work.slot)
-    return tuple(file for file in base.files if file.path not in scope.removed) if scope.name == "merge" else ()
+    if scope.name == "table":
+        return ()
+    files = scope.start.files if scope.name == "draft" else base.files
+    return tuple(file for file in files if file.path not in scope.removed)
+
+
+def _started(following: Manifest, start: Manifest, base: Sight, published: AbstractSet[str]) -> Manifest:
+    """Return a version that starts from an older one: of the slots, those are in it that were in that one."""
+    state = _state(start)
+    left = state.leaves_of(base, published, following.version)
+    older = {slot: generation for slot, generation in state.holds.items() if slot in left.ended}
+    return replace(following, ended=left.ended, older=older)
+
+
+def _state(manifest: Manifest) -> State:
+    """Tell whose rows a version holds: a manifest has no way in for strangers."""
+    holds = {slot: found.generation for slot, found in manifest.receipts.items() if slot not in manifest.ended}
+    return State(manifest.version, {**holds, **manifest.older})
+
+
+def _lost(table: str, version: int) -> str:
+    """Say which file of a version is gone, or nothing."""
+    if version == NO_TABLE:
+        return ""
+    damage = (_damage_of(os.path.join(table, file.path), file) for file in log.load(table, version).files)
+    return next(filter(None, damage), "")
 
 
 def _data_files(table: str, folder: str, slot: str, columns: Sequence[str]) -> Iterator[DataFile]:

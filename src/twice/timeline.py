@@ -1,0 +1,123 @@
+"""What did a target look like, and how did it come about?
+
+A version is named by its number, or by a slot: then it is the state after that slot, in the editions
+that the slots have now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twice.abilities import Difference, Drafts
+from twice.errors import Misuse, NotPublished
+from twice.intervals import parse_moment, zone_named
+from twice.replays import named, published, start_of
+from twice.runs import Slot, Target
+from twice.sight import NO_TABLE, Past, State
+
+if TYPE_CHECKING:
+    from twice.project import Project
+
+
+@dataclass(frozen=True)
+class KeptVersion:
+    """One version of a table.
+
+    `slots` are those that were published in it; `lost` says why its rows cannot be read any more.
+    """
+
+    version: int
+    made_at: str
+    slots: tuple[str, ...]
+    holds: int
+    rows: int | None
+    attempt: str
+    current: bool
+    lost: str
+
+
+def versions(project: Project, target: Target) -> list[KeptVersion]:
+    """List the versions of a table that its store still knows, oldest first."""
+    past = _past(project, target)
+    states = sorted((state for state in past.states if state.version != NO_TABLE), key=lambda state: state.version)
+    seen: dict[int, list[dict[str, object]]] = {}
+    for row in project.ledger.versions(target.text):
+        seen.setdefault(int(row["version"]), []).append(row)
+    found = []
+    before = State(NO_TABLE)
+    for state in states:
+        noted = seen.get(state.version, [])
+        new = [slot for slot, generation in state.holds.items() if before.holds.get(slot) != generation]
+        found.append(
+            KeptVersion(
+                version=state.version,
+                made_at=state.made_at or next((str(row["published_at"]) for row in noted), ""),
+                slots=tuple(slot.label for slot in sorted(map(Slot.parse, new), key=lambda slot: slot.part_text)),
+                holds=len(state.holds),
+                rows=sum(int(str(row["rows"])) for row in noted) if noted else None,
+                attempt=next((str(row["attempt"]) for row in noted), ""),
+                current=state is states[-1],
+                lost=past.lost(state.version),
+            )
+        )
+        before = state
+    return found
+
+
+def version_named(project: Project, target: Target, text: str) -> int:
+    """Return the version of a number, or of the state after the slot that starts at a time.
+
+    Raises:
+        Misuse: Neither is known.
+        NotPublished: No version shows the state after that slot alone.
+    """
+    if text.isdigit():
+        return int(text)
+    zone = next((p.zone for p in project.pipelines.values() if p.target == target), "UTC")
+    return _state_after(project, target, parse_moment(text, zone_named(zone)).isoformat(), text)
+
+
+def _state_after(project: Project, target: Target, moment: str, text: str) -> int:
+    sight = project.store(target.store).look(target.name)
+    wanted = {slot.text: slot for slot in published(sight, forced=False) if start_of(slot) <= moment}
+    if not wanted:
+        raise Misuse(f"Nothing of {target.text} was published for {text}, or for a time before it.")
+    for state in _past(project, target).states:
+        if all(sight.fence(slot) == generation and slot in wanted for slot, generation in state.holds.items()):
+            lacking = [slot for slot in wanted if slot not in state.holds]
+            if lacking:
+                break
+            return state.version
+    latest = max(wanted.values(), key=start_of)
+    raise NotPublished(
+        f"No version shows the state after {latest.label}: it was published together with later slots.",
+        f"In the table are {named(published(sight, forced=False))}.",
+        "See the versions that there are: twice versions",
+    )
+
+
+def _past(project: Project, target: Target) -> Past:
+    store = project.store(target.store)
+    if not store.look(target.name).exists:
+        raise NotPublished(f"The table {target.name} does not exist yet.", fix="Run the pipeline that writes it.")
+    if not isinstance(store, Drafts):
+        raise Misuse(f"{target.text} has no versions.")
+    return store.past(target.name)
+
+
+def difference(
+    project: Project, target: Target, one: str, other: str, *, keys: Sequence[str] = (), sample: int = 5
+) -> Difference:
+    """Tell how two versions of a target differ, by the keys that its pattern declares or that are given."""
+    store = project.store(target.store)
+    before, after = (store.read(target.name, version_named(project, target, text)) for text in (one, other))
+    return store.compare(before, after, tuple(keys) or keys_of(project, target), sample)
+
+
+def keys_of(project: Project, target: Target) -> tuple[str, ...]:
+    """Return the keys of the pattern that writes a target, if it has some."""
+    patterns = [p.pattern for p in project.pipelines.values() if p.target == target]
+    rules = [getattr(pattern, "rule", None) for pattern in patterns]
+    return next((rule.keys for rule in rules if rule is not None), ())

@@ -1,0 +1,187 @@
+"""Whatever happens to a stateful merger, its table is what the slots that it holds would have made in order.
+
+The model keeps, for every slot, the rows that it was last published from. A step ends in the table that
+merging them in order gives, or in a refusal that left the table alone.
+"""
+
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+import twice
+from twice.backfills import backfill
+from twice.decide import Asked
+from twice.errors import TwiceError
+from twice.execute import take_over
+from twice.faults import Died, armed, dying_at
+
+DAYS = [f"2024-09-{day}" for day in range(20, 25)]
+SCHEMA = "id string, v int, gone boolean"
+POINTS = (
+    "inputs.resolved",
+    "lease.taken",
+    "stage.after",
+    "looked.again",
+    "publish.before",
+    "publish.after",
+    "read.back",
+    "confirmed",
+)
+STEPS = ["run"] * 5 + ["put"] * 5 + ["force", "backfill", "backfill", "die", "die", "die", "lose", "twin", "twin"]
+BY_HAND = ["meddle", "restore"]
+STORIES, LENGTH, SPARK_LENGTH = 25, 14, 9
+
+
+def merged(inputs):
+    """Merge the rows of each slot in turn into an empty table."""
+    table = {}
+    for day in sorted(inputs):
+        for row in inputs[day]:
+            if row["gone"]:
+                table.pop(row["id"], None)
+            else:
+                table[row["id"]] = row["v"]
+    return table
+
+
+class Story:
+    """One world, and what its slots were published from."""
+
+    def __init__(self, world, random):
+        self.world, self.random = world, random
+        self.inputs = {}
+        self.published = {}
+        self.generations = {}
+        self.is_ours = True
+        for day in DAYS:
+            self.put(day)
+
+    def table(self):
+        rows = self.world.table_rows("id", "v")
+        assert len(dict(rows)) == len(rows)
+        return dict(rows)
+
+    def put(self, day):
+        ids = self.random.sample("abcdef", self.random.randint(0, 4))
+        rows = [{"id": one, "v": self.random.randint(0, 9), "gone": self.random.random() < 0.25} for one in ids]
+        self.inputs[day] = rows
+        self.world.put_rows(day, rows)
+
+    def tell(self, steps):
+        for _ in range(steps):
+            kinds = STEPS + (BY_HAND if self.world.kind != "parquet" else [])
+            step, day = self.random.choice(kinds), self.random.choice(DAYS)
+            before = self.table()
+            try:
+                getattr(self, f"on_{step}")(day)
+            except TwiceError:
+                self.learn()
+                assert self.table() == before, (step, day)
+            else:
+                self.learn()
+            if self.is_ours:
+                assert self.table() == merged(self.published), (step, day)
+
+    def learn(self):
+        """See which slots were published since, and remember what from."""
+        sight = self.world.sight()
+        for day in DAYS:
+            generation = sight.fence(self.world.slot(day))
+            if generation != self.generations.get(day, 0):
+                self.generations[day] = generation
+                self.published[day] = self.inputs[day]
+        if not sight.ended:
+            self.is_ours = True
+
+    # ---------------------------------------------------------------- steps
+
+    def on_run(self, day):
+        self.world.run(day)
+
+    def on_put(self, day):
+        self.put(day)
+        self.world.run(day)
+
+    def on_force(self, day):
+        self.world.run(day, force=True)
+
+    def on_backfill(self, day):
+        force = self.random.random() < 0.3
+        backfill(self.world.project, self.world.pipeline, day, "2024-09-25", Asked(force, resuming=True))
+
+    def on_die(self, day):
+        self.put(day)
+        with armed(dying_at(self.random.choice(POINTS))), suppress(Died, TwiceError):
+            self.world.run(day)
+        self.world.reopen()
+        self.learn()
+        self.world.run(day)
+
+    def on_twin(self, day):
+        """Another driver publishes another slot while this one is about to."""
+        other, done = self.random.choice(DAYS), []
+
+        def hook(reached):
+            if reached == "looked.again" and not done:
+                done.append(reached)
+                with suppress(TwiceError):
+                    self.world.twin().run(other, force=True)
+
+        with armed(hook):
+            self.world.run(day, force=True)
+
+    def on_lose(self, _):
+        if not self.published:
+            return
+        self.world.lose_ledger()
+        sight = take_over(self.world.store, self.world.project.ledger, self.world.target)
+        found = [(receipt, sight.version) for receipt in sight.receipts.values()]
+        self.world.project.ledger.rebuild([f"{self.world.kind}:{self.world.target}"], found)
+
+    def on_meddle(self, _):
+        if not self.published:
+            return
+        world = self.world
+        if world.kind == "memory":
+            world.memory.meddle(world.target, [*world.records(), {"id": "foreign", "v": 0}])
+        else:
+            world.spark.sql(f"INSERT INTO delta.`{world.table()}` VALUES ('foreign', 0)")
+        self.heal(DAYS[-1])
+
+    def on_restore(self, _):
+        version = self.world.sight().version
+        if version < 1:
+            return
+        self.world.restore_by_hand(self.random.randint(0, version - 1))
+        self.heal(self.random.choice(DAYS))
+
+    def heal(self, day):
+        """Unforced, a new edition is refused; by force the table is what its slots say."""
+        self.is_ours = not self.world.sight().ended
+        before = self.table()
+        self.put(day)
+        if not self.is_ours:
+            with pytest.raises(twice.Fenced):
+                self.world.run(day)
+            assert self.table() == before
+        self.world.run(day, force=True)
+        self.learn()
+        assert self.is_ours
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(pattern=twice.stateful_merger(keys=["id"], deleted="gone"), schema=SCHEMA)
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("seed", range(STORIES))
+def test_any_story_ends_in_the_table_that_its_slots_make(world, seed):
+    Story(world, Random(seed)).tell(LENGTH)
+
+
+@pytest.mark.stores("parquet", "delta")
+@pytest.mark.parametrize("seed", [7])
+def test_a_story_on_a_real_store_ends_in_the_table_that_its_slots_make(world, seed):
+    Story(world, Random(seed)).tell(SPARK_LENGTH)

@@ -1,0 +1,382 @@
+"""Scenarios 32 to 50, 101, 111, 116: a day in the middle is done again, and the table is what it would have been."""
+
+import pytest
+
+import twice
+from twice.backfills import backfill
+from twice.decide import Asked
+from twice.errors import Fenced, NotPublished, ProofGone
+
+SCHEMA = "id string, brand string"
+D20, D21, D22, D23, D24 = (f"2024-09-{day}" for day in range(20, 25))
+DAYS = [D20, D21, D22, D23, D24]
+END = "2024-09-25"
+P = {
+    D20: {"iphone-11": "apple", "iphone-12": "apple", "galaxy-a33": "samsun"},
+    D21: {"galaxy-a32": "samsung", "iphone-13": "apple", "redmi-note-10": "xiaomi", "galaxy-a33": "samsung"},
+    D22: {"galaxy-m54": "samsung", "iphone-14": "apple", "redmi-note-9": "xiaom"},
+    D23: {"galaxy-m32": "samsung", "iphone-se-4": "apple", "pixel-7": "google", "redmi-note-9": "xiaomi"},
+}
+P[D24] = P[D23]
+FIXED = {"galaxy-m12": "samsung", "iphone-se-5": "apple"}
+
+
+def after(*days, **changed):
+    """Return the table after some days, as a plain dict: what it would have been."""
+    table = {}
+    for day in days:
+        table.update(changed.get(day, P[day]))
+    return table
+
+
+@pytest.fixture
+def phones(make_world):
+    return make_world(pattern=twice.stateful_merger(keys=["id"]), schema=SCHEMA)
+
+
+def put(world, day, rows):
+    world.put_rows(day, [{"id": key, "brand": brand} for key, brand in rows.items()])
+
+
+def table(world):
+    rows = world.table_rows("id", "brand")
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
+
+
+def first_pass(world):
+    for day in DAYS:
+        put(world, day, P[day])
+        world.run(day)
+
+
+def replay(world, start, end=END, **asked):
+    return backfill(world.project, world.pipeline, start, end, Asked(resuming=True, **asked))
+
+
+def versions(world):
+    sight = world.sight()
+    return [sight.receipts[world.slot(day)].first_version for day in DAYS]
+
+
+def test_32_first_pass(phones):
+    for number, day in enumerate(DAYS):
+        put(phones, day, P[day])
+        phones.run(day)
+        assert table(phones) == after(*DAYS[: number + 1])
+        assert phones.sight().receipts[phones.slot(day)].rows == len(P[day])
+    assert versions(phones) == sorted(set(versions(phones)))
+    assert (len(table(phones)), table(phones)["redmi-note-9"]) == (12, "xiaomi")
+
+
+def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(phones):
+    first_pass(phones)
+    before = phones.sight().version
+    outcomes = replay(phones, D20, force=True)
+    assert [one.generation for one in outcomes] == [2] * 5
+    assert table(phones) == after(*DAYS)
+    assert phones.sight().version == before + 1
+
+
+def test_34_and_35_a_backfill_from_the_middle_twice(phones):
+    first_pass(phones)
+    old = versions(phones)
+    for generation in (2, 3):
+        outcomes = replay(phones, D22, force=True)
+        assert [one.generation for one in outcomes] == [generation] * 3
+        assert table(phones) == after(*DAYS)
+        now = versions(phones)
+        assert now[:2] == old[:2]
+        assert min(now[2:]) > max(old)
+        old = now
+    assert all(outcome.state == "skipped" for outcome in replay(phones, D20))
+
+
+def test_36_a_backfill_with_fixed_input(phones):
+    first_pass(phones)
+    put(phones, D23, FIXED)
+    outcome = phones.run(D23)
+    assert (outcome.state, outcome.generation) == ("published", 2)
+    assert table(phones) == after(*DAYS, **{D23: FIXED})
+    assert len(table(phones)) == 14
+    assert phones.run(D24).state == "skipped"
+
+
+def test_38_a_backfill_from_the_very_first_day(phones):
+    first_pass(phones)
+    put(phones, D20, {"iphone-11": "apple", "galaxy-a33": "samsun"})
+    phones.run(D20)
+    assert len(table(phones)) == 11
+    assert "iphone-12" not in table(phones)
+
+
+def test_40_an_empty_first_day_and_an_empty_day_between(phones):
+    put(phones, D20, {})
+    assert phones.run(D20).rows == 0
+    put(phones, D21, P[D21])
+    phones.run(D21)
+    assert table(phones) == after(D21)
+    put(phones, D22, {})
+    phones.run(D22)
+    put(phones, D23, P[D23])
+    phones.run(D23)
+    put(phones, D22, P[D22])
+    phones.run(D22)
+    assert table(phones) == after(D21, D22, D23)
+
+
+def test_a_slot_that_was_left_out_and_filled_later(phones):
+    for day in (D20, D22, D23):
+        put(phones, day, P[day])
+        phones.run(day)
+    put(phones, D21, P[D21])
+    outcome = phones.run(D21)
+    assert outcome.generation == 1
+    assert table(phones) == after(D20, D21, D22, D23)
+    assert phones.sight().fence(phones.slot(D22)) == 2
+
+
+def test_many_slots_that_were_never_done_are_one_publish(phones):
+    for day in DAYS:
+        put(phones, day, P[day])
+    outcomes = replay(phones, D20)
+    assert [one.state for one in outcomes] == ["published"] * 5
+    assert [one.rows for one in outcomes] == [len(P[day]) for day in DAYS]
+    assert len({one.version_after for one in outcomes}) == 1
+    assert table(phones) == after(*DAYS)
+
+
+def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
+    for day in (D20, D21, D23):
+        put(phones, day, P[day])
+    with pytest.raises(NotPublished):
+        replay(phones, D20)
+    assert table(phones) == after(D20, D21)
+
+
+def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(phones):
+    first_pass(phones)
+    put(phones, D20, {"iphone-11": "apple inc"})
+    phones.run(D20)
+    phones.run(D22, force=True)
+    expected = after(*DAYS, **{D20: {"iphone-11": "apple inc"}})
+    assert table(phones) == expected
+    # No version holds just 20 and 21 in their new editions: they were done again from what they had been done from.
+    assert phones.sight().fence(phones.slot(D21)) == 3
+    put(phones, D23, FIXED)
+    phones.run(D23)
+    assert table(phones) == after(*DAYS, **{D20: {"iphone-11": "apple inc"}, D23: FIXED})
+
+
+def test_a_key_that_was_deleted_and_comes_back(make_world):
+    pattern = twice.stateful_merger(keys=["id"], deleted="gone")
+    world = make_world(pattern=pattern, schema="id string, brand string, gone boolean")
+
+    def day(at, *rows):
+        world.put_rows(at, [{"id": key, "brand": brand, "gone": gone} for key, brand, gone in rows])
+
+    day(D20, ("a", "one", False), ("b", "one", False))
+    day(D21, ("a", "one", True))
+    day(D22, ("a", "three", False))
+    replay(world, D20, D23)
+    assert dict(world.table_rows("id", "brand")) == {"a": "three", "b": "one"}
+    day(D22, ("b", "three", True))
+    world.run(D22)
+    assert world.table_rows("id", "brand") == []
+    day(D21, ("c", "two", False))
+    world.run(D21)
+    assert dict(world.table_rows("id", "brand")) == {"a": "one", "c": "two"}
+
+
+def test_50_duplicate_keys_in_a_days_file_are_named(phones):
+    first_pass(phones)
+    before = table(phones)
+    phones.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
+    with pytest.raises(NotPublished, match="id='x'"):
+        phones.run(D22)
+    assert table(phones) == before
+
+
+def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(phones):
+    first_pass(phones)
+    put(phones, D22, {"galaxy-m54": "samsung"})
+    put(phones, D24, {"last": "one"})
+    plan = twice.plan(phones.pipeline, at=D22, project=phones.project)
+    assert plan.action == "replay"
+    assert any("inputs changed since" in note and "2024-09-24" in note for note in plan.notes)
+    phones.run(D22)
+    assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "samsung"}, D24: {"last": "one"}})
+
+
+def test_a_replay_needs_the_inputs_of_later_slots(phones):
+    first_pass(phones)
+    before = table(phones)
+    put(phones, D22, {"galaxy-m54": "samsung"})
+    (phones.folder / f"landing/{D24}.jsonl").unlink()
+    with pytest.raises(NotPublished):
+        phones.run(D22)
+    assert table(phones) == before
+
+
+def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(phones):
+    first_pass(phones)
+    phones.run(D20, force=True)
+    before = table(phones)
+    (phones.folder / f"landing/{D21}.jsonl").unlink()
+    with pytest.raises(NotPublished, match=r"needs 2024-09-2.*to be done again"):
+        phones.run(D23, force=True)
+    put(phones, D21, {"other": "rows"})
+    with pytest.raises(NotPublished, match="no longer what they were"):
+        phones.run(D23, force=True)
+    assert table(phones) == before
+
+
+def test_a_slot_without_a_calendar_is_refused(phones):
+    with pytest.raises(twice.Misuse, match="no calendar"):
+        twice.publish(
+            [],
+            to=f"{phones.kind}:other/table",
+            pattern=phones.pattern,
+            slot=twice.slot("phones", key="a"),
+            inputs=["a"],
+            project=phones.project,
+        )
+
+
+# ---------------------------------------------------------------- from outside
+
+
+@pytest.mark.stores("memory", "delta")
+def test_97_a_foreign_change_stops_a_run_until_told(phones):
+    first_pass(phones)
+    meddle(phones)
+    put(phones, "2024-09-25", {"new": "one"})
+    with pytest.raises(ProofGone, match="builds on"):
+        phones.run("2024-09-25")
+    phones.run("2024-09-25", accept=True)
+    assert table(phones) == {**after(*DAYS), "new": "one", "pixel-7": "foreign"}
+    put(phones, "2024-09-26", {"new": "two"})
+    phones.run("2024-09-26")
+    put(phones, D23, FIXED)
+    with pytest.raises(Fenced, match="would lose it"):
+        phones.run(D23, accept=True)
+    phones.run(D23, force=True)
+    assert table(phones) == {**after(*DAYS, **{D23: FIXED}), "new": "two"}
+    assert not phones.sight().ended
+    assert phones.run(D20).state == "skipped"
+
+
+def meddle(world):
+    if world.kind == "memory":
+        changed = [{**row, "brand": "foreign"} if row["id"] == "pixel-7" else row for row in world.records()]
+        world.memory.meddle(world.target, changed)
+    else:
+        world.spark.sql(f"UPDATE delta.`{world.table()}` SET brand = 'foreign' WHERE id = 'pixel-7'")
+
+
+@pytest.mark.stores("memory", "delta")
+def test_97_a_restore_by_hand_stops_a_run_until_told(phones):
+    first_pass(phones)
+    phones.restore_by_hand(phones.sight().receipts[phones.slot(D22)].first_version)
+    assert table(phones) == after(D20, D21, D22)
+    put(phones, "2024-09-25", {"new": "one"})
+    with pytest.raises(ProofGone):
+        phones.run("2024-09-25")
+    assert phones.run(D20).state == "skipped"
+    phones.run(D23, force=True)
+    assert table(phones) == after(*DAYS)
+    phones.run("2024-09-25")
+    assert table(phones) == {**after(*DAYS), "new": "one"}
+
+
+@pytest.mark.stores("parquet")
+def test_97_a_lost_file_stops_a_run_and_force_brings_its_rows_back(phones):
+    first_pass(phones)
+    (phones.table() / phones.all_files()[-1]).unlink()
+    put(phones, "2024-09-25", {"new": "one"})
+    with pytest.raises(ProofGone, match="builds on"):
+        phones.run("2024-09-25")
+    phones.run("2024-09-25", force=True)
+    assert table(phones) == {**after(*DAYS), "new": "one"}
+    assert not phones.sight().ended
+
+
+# ---------------------------------------------------------------- back in time
+
+
+def target(world):
+    return f"{world.kind}:{world.target}"
+
+
+def test_versions_tell_their_slots_and_a_slot_names_a_version(phones):
+    first_pass(phones)
+    found = twice.versions(target(phones), project=phones.project)
+    assert [len(one.slots) for one in found] == [1] * 5
+    assert [one.holds for one in found] == [1, 2, 3, 4, 5]
+    assert [one.current for one in found] == [False] * 4 + [True]
+    assert not any(one.lost for one in found)
+    assert [one.rows for one in found] == [len(P[day]) for day in DAYS]
+    rows = twice.read(phones.spark, target(phones), as_of=D22, project=phones.project)
+    plain = rows if isinstance(rows, list) else [row.asDict() for row in rows.collect()]
+    assert {row["id"]: row["brand"] for row in plain} == after(D20, D21, D22)
+
+
+def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
+    for day in DAYS:
+        put(phones, day, P[day])
+    replay(phones, D20)
+    with pytest.raises(NotPublished, match="together with later slots"):
+        twice.read(phones.spark, target(phones), as_of=D22, project=phones.project)
+
+
+def test_a_restore_is_a_publish_and_proofs_follow_the_rows(phones):
+    first_pass(phones)
+    before = phones.sight()
+    twice.restore(target(phones), D22, project=phones.project)
+    assert table(phones) == after(D20, D21, D22)
+    sight = phones.sight()
+    assert sight.version == before.version + 1
+    assert {slot: found.generation for slot, found in sight.receipts.items()} == dict.fromkeys(before.receipts, 1)
+    assert set(sight.ended) == set(sight.gone) == {phones.slot(D23), phones.slot(D24)}
+    assert phones.run(D22).state == "skipped"
+    with pytest.raises(ProofGone):
+        phones.run(D23)
+    twice.restore(target(phones), before.version, project=phones.project)
+    assert table(phones) == after(*DAYS)
+    assert not phones.sight().ended
+    assert phones.run(D24).state == "skipped"
+
+
+def test_a_restore_to_an_older_edition_does_not_vouch_for_it(phones):
+    first_pass(phones)
+    old = phones.sight().version
+    put(phones, D22, {"galaxy-m54": "fixed"})
+    phones.run(D22)
+    twice.restore(target(phones), old, project=phones.project)
+    assert table(phones) == after(*DAYS)
+    assert set(phones.sight().ended) == {phones.slot(day) for day in (D22, D23, D24)}
+    put(phones, "2024-09-25", {"new": "one"})
+    with pytest.raises(ProofGone):
+        phones.run("2024-09-25")
+    phones.run("2024-09-25", force=True)
+    assert table(phones) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert not phones.sight().ended
+
+
+def test_a_restore_to_what_is_no_version_is_refused(phones):
+    first_pass(phones)
+    with pytest.raises(twice.Misuse, match="no version 99"):
+        twice.restore(target(phones), 99, project=phones.project)
+    with pytest.raises(twice.Misuse, match="Nothing of"):
+        twice.restore(target(phones), "2024-09-10", project=phones.project)
+
+
+def test_a_diff_of_two_slots_tells_what_came_went_and_changed(phones):
+    first_pass(phones)
+    found = twice.diff(target(phones), D21, D23, keys=["id"], project=phones.project)
+    assert (found.added, found.removed, found.changed) == (6, 0, 0)
+    found = twice.diff(target(phones), D22, D20, keys=["id"], project=phones.project)
+    assert (found.added, found.removed, found.changed) == (0, 6, 1)
+    assert ({"id": "galaxy-a33", "brand": "samsung"}, {"id": "galaxy-a33", "brand": "samsun"}) in found.sample
+    found = twice.diff(target(phones), D22, D20, project=phones.project)
+    assert (found.added, found.removed, found.changed) == (1, 7, None)
