@@ -195,8 +195,13 @@ class World:
     def litter(self) -> int:
         if self.kind != "parquet":
             return 0
-        kept = [file.path for member in manifest.newest(str(self.table())).members for file in member.files]
-        named = {Path(path) for path in self.store.files(self.target)} | {self.table() / path for path in kept}
+        table = str(self.table())
+        newest = manifest.newest(table)
+        # Versions that a replay may start from are kept, and so are their files.
+        kept = [one for v in manifest.versions(table) if newest.keep_days and (one := manifest.kept(table, v))]
+        files = [file.path for one in kept for file in one.files]
+        files += [file.path for member in newest.members for file in member.files]
+        named = {Path(path) for path in self.store.files(self.target)} | {self.table() / path for path in files}
         data = Path(self.store.table(self.target)) / "data"
         return sum(file not in named for file in data.rglob("*.parquet"))
 

@@ -72,7 +72,8 @@ def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) 
         if slot in done:
             continue
         reach("backfill.slot")
-        along = _along(project, pipeline, slots[number:], asked) if pipeline.pattern.builds_on_all else ()
+        in_one = pipeline.pattern.builds_on_all and not pipeline.pattern.shows_each
+        along = _along(project, pipeline, slots[number:], asked) if in_one else ()
         try:
             job = project.job(pipeline, slot)
             outcome = execute(job, project.store(slot.target.store), project.ledger, replace(asked, along=along))
@@ -82,9 +83,9 @@ def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) 
                 return
         else:
             yield SlotEnd(slot, outcome=outcome)
-            if outcome.state == "published":
-                done.update(along)
-                yield from _ends_of(project, along, outcome)
+            with_it = [other for other in slots[number + 1 :] if other in outcome.along]
+            done.update(with_it)
+            yield from _ends_of(project, with_it, outcome)
 
 
 def _along(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> tuple[Slot, ...]:
@@ -106,11 +107,10 @@ def _ends_of(project: Project, slots: Sequence[Slot], first: Outcome) -> Iterato
     receipts = project.store(first.slot.target.store).look(first.slot.target.name).receipts if slots else {}
     for slot in slots:
         receipt = receipts[slot.text]
-        reason, notes = f"in the same publish as {first.slot.label}", ()
-        yield SlotEnd(
-            slot,
-            replace(first, slot=slot, generation=receipt.generation, rows=receipt.rows, reason=reason, notes=notes),
-        )
+        same = receipt.first_version == first.version_after
+        told = f"in the same publish as {first.slot.label}" if same else f"after {first.slot.label}"
+        end = replace(first, slot=slot, generation=receipt.generation, rows=receipt.rows, reason=told)
+        yield SlotEnd(slot, replace(end, version_after=receipt.first_version, notes=(), along=()))
 
 
 def backfill(

@@ -23,12 +23,14 @@ class Asked:
 
     `resuming` marks a walk over many slots: a published one that a newer slot has replaced since
     is passed over instead of being refused. `along` are later slots to be done in the same publish.
+    `following` marks the next slot of a replay that is shown slot by slot.
     """
 
     force: bool = False
     accept: bool = False
     resuming: bool = False
     along: tuple[Slot, ...] = ()
+    following: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ def decide(question: Question, sight: Sight) -> Plan:
     _check_owner(question, sight)
     _check_ledger_ahead(question, sight)
     _check_neighbours(question.slot, sight)
+    if question.asked.following:
+        return _next_of_replay(question, sight)
     superseded = question.pattern.superseded(question.slot, sight) if question.asked.resuming else ""
     if superseded and not question.asked.force:
         return _plan(question, sight, "skip", f"the newer slot {superseded} has taken its place")
@@ -80,6 +84,35 @@ def decide(question: Question, sight: Sight) -> Plan:
         raise Fenced(refusal, fix="Use --force to do it all the same." if forcible else "")
     reason = _why_again(question, before) if before else "the first run of this slot"
     return _plan(question, sight, question.pattern.action(before), reason)
+
+
+def _next_of_replay(question: Question, sight: Sight) -> Plan:
+    """Go on with a replay that is shown slot by slot: the slot is merged into what is there.
+
+    Raises:
+        Fenced: Another run has gone on with it meanwhile.
+    """
+    if sight.pending[:1] != (question.slot.text,):
+        raise Fenced(
+            f"{question.slot.label} is not the next slot of a replay of {question.slot.target.text}.",
+            "Another run has gone on with it.",
+            "Run again.",
+        )
+    pending = tuple(map(Slot.parse, sight.pending[1:]))
+    reason = "the next slot of a replay that is shown slot by slot"
+    pattern, slot = question.pattern, question.slot
+    return Plan(
+        slot=slot,
+        pattern=pattern.name,
+        action="merge",
+        reason=reason,
+        generation=sight.fence(slot.text) + 1,
+        base=sight,
+        pending=pending,
+        stage=pattern.stage(slot, question.zone, None),
+        publish=pattern.publish(slot, question.zone),
+        compares_head=pattern.compares_head,
+    )
 
 
 def _check_declared(question: Question) -> None:
@@ -238,6 +271,11 @@ def _told(companions: tuple[Slot, ...], sight: Sight) -> tuple[str, ...]:
     return (*notes, *([f"done in the same publish: {named(new)}"] if new else []))
 
 
+def _shown(pending: tuple[Slot, ...]) -> tuple[str, ...]:
+    """Say that readers will see the middle of it."""
+    return (f"readers see each state as it is reached: then follow {named(pending)}, one publish each",)
+
+
 def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     pattern, slot = question.pattern, question.slot
     before = sight.receipt(slot.text)
@@ -249,19 +287,21 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
         return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
     companions = _companions(question, sight)
     draft = pattern.draft(slot, sight, companions, question.past, forced=question.asked.force)
-    notes += _told(companions, sight)
+    pending = companions if pattern.shows_each else ()
+    notes += _told(companions, sight) if not pending else _shown(pending)
     if draft:
-        companions = (*draft.between, *companions)
+        companions = (*draft.between, *(() if pending else companions))
         notes += (draft.text, *(f"passed over {why}" for why in draft.passed))
     return Plan(
         slot=slot,
         pattern=pattern.name,
-        action="replay" if companions or (draft and before) else action,
+        action="replay" if companions or pending or (draft and before) else action,
         reason=reason,
         generation=fence + 1,
         base=sight,
         companions=companions,
         draft=draft,
+        pending=pending,
         prepare=pattern.prepare(slot, question.zone),
         stage=pattern.stage(slot, question.zone, draft),
         publish=pattern.publish(slot, question.zone),

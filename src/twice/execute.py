@@ -96,15 +96,18 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
 def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint: str) -> Considered:
     """Resolve the inputs of the other slots that a plan needs."""
     companions = _companions(job, plan)
-    notes = _changed_inputs(plan, companions)
+    # What has to follow is not begun unless it can be done: the table would be left half way.
+    following = [_part(job.sibling(slot), plan) for slot in plan.pending] if job.sibling else []
+    notes = _changed_inputs(plan, [*companions, *following])
     return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
 
 
 def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
     """Resolve the inputs of the slots that are done again with this one; all of them must be there."""
-    if plan.companions and job.sibling is None:
+    if (plan.companions or plan.pending) and job.sibling is None:
+        others = len(plan.companions) + len(plan.pending)
         raise NotPublished(
-            f"The rows of {job.slot.label} share a table with {len(plan.companions)} other slots, which would have to be done again.",
+            f"The rows of {job.slot.label} share a table with {others} other slots, which would have to be done again.",
             "Without a pipeline nobody knows how, so nothing was published.",
             "Declare a pipeline, or choose a period of one slot.",
         )
@@ -197,6 +200,8 @@ def execute(
         Busy: Another attempt works on the slot.
     """
     asked = asked or Asked()
+    if not asked.following:
+        _go_on(job, store, ledger)
     try:
         considered = consider(job, store, ledger, asked)
     except Waiting:
@@ -211,7 +216,28 @@ def execute(
         ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
         return _skip(plan, store, ledger, job)
-    return _Attempt(job, store, ledger, asked, approve).work(considered)
+    outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
+    if asked.following:
+        return outcome
+    return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
+
+
+def _go_on(job: Job, store: Store, ledger: SqliteLedger) -> tuple[Slot, ...]:
+    """Show what is left of a replay that is shown slot by slot, whoever began it.
+
+    Its first publish took the later slots out of the table. Until they are back nothing else is published.
+    """
+    done: list[Slot] = []
+    while job.pattern.shows_each and (pending := store.look(job.table).pending):
+        if job.sibling is None:
+            raise Fenced(
+                f"A replay of {job.slot.target.text} is under way, and {len(pending)} slots are still missing.",
+                fix="Run its pipeline: any run takes it up.",
+            )
+        following = job.sibling(Slot.parse(pending[0]))
+        execute(following, store, ledger, Asked(following=True))
+        done.append(following.slot)
+    return tuple(done)
 
 
 def _who() -> str:
@@ -501,6 +527,7 @@ class _Attempt:
             partitions=staged.partitions,
             once=tuple(sorted(once)),
             lineage=staged.lineage,
+            pending=tuple(other.text for other in plan.pending),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -600,6 +627,7 @@ class _Attempt:
             rows=found.rows,
             attempt=found.attempt,
             notes=notes,
+            along=plan.companions,
         )
 
 

@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run that did not fail."""
+    """What became of a run that did not fail; `along` are the other slots that were done with it."""
 
     state: str
     slot: Slot
@@ -57,6 +57,7 @@ class Outcome:
     rows: int
     attempt: str = ""
     notes: tuple[str, ...] = ()
+    along: tuple[Slot, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain values."""
@@ -70,4 +71,5 @@ class Outcome:
             "rows": self.rows,
             "attempt": self.attempt,
             "notes": list(self.notes),
+            "along": [slot.text for slot in self.along],
         }

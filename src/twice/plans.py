@@ -46,6 +46,7 @@ class Plan:
     `action` is create, replace, merge, replay or skip; `reason` says why; `generation` is fence + 1.
     `companions` are other slots that are done with this one, in the same publish. With a `draft` all of
     them are merged in turn into an older version, and the rows of the stage are a list of batches.
+    `pending` are later slots that have to follow, each in a publish of its own.
     """
 
     slot: Slot
@@ -56,6 +57,7 @@ class Plan:
     base: Sight
     companions: tuple[Slot, ...] = ()
     draft: Draft | None = None
+    pending: tuple[Slot, ...] = ()
     prepare: tuple[Prepare, ...] = ()
     stage: Stage | None = None
     publish: Step | None = None
@@ -89,6 +91,7 @@ class Plan:
             "generation": self.generation,
             "companions": [slot.text for slot in self.companions],
             "starts_from": _start_of(self.draft),
+            "pending": [slot.text for slot in self.pending],
             "version_before": self.base.version if self.base.exists else None,
             "steps": [{"name": step.name, "does": step.text} for step in self.steps],
             "notes": list(self.notes),
@@ -123,6 +126,10 @@ class Pattern(Protocol):
     @property
     def builds_on_all(self) -> bool:
         """Tell whether a publish needs the proof of every slot that the target holds."""
+
+    @property
+    def shows_each(self) -> bool:
+        """Tell whether readers see every slot of a replay as it is reached, and not only the result."""
 
     @property
     def keep_days(self) -> int:

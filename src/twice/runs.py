@@ -136,8 +136,10 @@ class Receipt:
     """What was published in a slot, carried inside the store's own commit.
 
     `partitions` are those that the slot fills, `once` those that older generations filled: a restore
-    may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does. `first_version` is the version of the table in which this receipt was first written. It is
-    None until the store has said so, and a receipt that is carried forward keeps it.
+    may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does.
+    `pending` are later slots of a replay that is shown slot by slot, and that has not reached them yet.
+    `first_version` is the version of the table in which this receipt was first written. It is None until
+    the store has said so, and a receipt that is carried forward keeps it.
     """
 
     slot: str
@@ -150,6 +152,7 @@ class Receipt:
     partitions: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
     lineage: str = ""
+    pending: tuple[str, ...] = ()
     published_at: str = ""
     first_version: int | None = None
 
@@ -164,6 +167,7 @@ class Receipt:
         kept = {name: value for name, value in values.items() if name in known}
         kept["partitions"] = tuple(kept.get("partitions", ()))
         kept["once"] = tuple(kept.get("once", ()))
+        kept["pending"] = tuple(kept.get("pending", ()))
         return cls(**kept)
 
     def first_seen_in(self, version: int) -> Receipt:

@@ -73,6 +73,13 @@ class Sight:
         """Name the newest change that no publish made to rows which are still there, or nothing."""
         return self.outside if set(self.ended) - self.gone else ""
 
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The slots that a replay has still to show, in order, while it is shown slot by slot."""
+        proven = [receipt for slot, receipt in self.receipts.items() if slot not in self.ended]
+        newest = max(proven, key=lambda receipt: receipt.first_version or 0, default=None)
+        return newest.pending if newest else ()
+
     def proof(self, slot: str) -> Receipt | None:
         """Return the slot's receipt if its rows are vouched for."""
         return None if slot in self.ended else self.receipts.get(slot)

@@ -323,6 +323,7 @@ def test_a_plan_as_json_says_it_all():
         "reason": "the inputs changed",
         "companions": [],
         "starts_from": None,
+        "pending": [],
         "generation": 2,
         "version_before": 0,
         "steps": [

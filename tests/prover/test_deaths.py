@@ -55,13 +55,25 @@ def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
-def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough):
-    world = make_world(pattern=twice.stateful_merger(keys=["id"]), script=lambda w: w.run(DAY))
+@pytest.mark.parametrize("visible", ["result", "each"])
+def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough, visible):
+    world = make_world(pattern=twice.stateful_merger(keys=["id"], visible=visible), script=lambda w: w.run(DAY))
     for day, rows in ((DAY, ["a", "b"]), (NEXT, ["b", "c"]), ("2024-09-22", ["c", "d"])):
         world.put(day, rows)
         world.run(day)
     world.put(DAY, ["b", "e"])
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
+
+
+def test_81_death_while_an_older_version_is_restored(make_world, copies_of, thorough):
+    def script(world):
+        twice.restore(f"{world.kind}:{world.target}", 0, project=world.project)
+
+    world = make_world(pattern=twice.stateful_merger(keys=["id"]), script=script)
+    for day, rows in ((DAY, ["a", "b"]), (NEXT, ["b", "c"])):
+        world.put(day, rows)
+        world.run(day)
+    assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 4
 
 
 def test_81_death_in_a_backfill(make_world, copies_of, thorough):

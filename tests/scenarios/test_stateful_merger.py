@@ -1,11 +1,17 @@
 """Scenarios 32 to 50, 101, 111, 116: a day in the middle is done again, and the table is what it would have been."""
 
+import os
+import time
+
 import pytest
 
 import twice
 from twice.backfills import backfill
 from twice.decide import Asked
 from twice.errors import Fenced, NotPublished, ProofGone
+from twice.faults import Died, armed, dying_at
+from twice.stores import manifest
+from worlds import once_at
 
 SCHEMA = "id string, brand string"
 D20, D21, D22, D23, D24 = (f"2024-09-{day}" for day in range(20, 25))
@@ -241,6 +247,214 @@ def test_a_slot_without_a_calendar_is_refused(phones):
             inputs=["a"],
             project=phones.project,
         )
+
+
+# ---------------------------------------------------------------- slot by slot
+
+
+@pytest.fixture
+def shown(make_world):
+    return make_world(pattern=twice.stateful_merger(keys=["id"], visible="each"), schema=SCHEMA)
+
+
+def states_of(world, act):
+    """Return the states that a reader sees while something is done, each once."""
+    seen = [table(world)]
+
+    def look(_):
+        now = table(world)
+        if now != seen[-1]:
+            seen.append(now)
+
+    with armed(look):
+        act()
+    return seen
+
+
+def test_33_and_36_each_state_is_shown_as_it_is_reached(shown):
+    first_pass(shown)
+    old = versions(shown)
+    steps = [after(*DAYS[:count]) for count in range(1, 5)]  # the fifth day changes nothing
+    assert states_of(shown, lambda: replay(shown, D20, force=True))[1:] == steps
+    now = versions(shown)
+    assert now == sorted(set(now))
+    assert min(now) > max(old)
+    put(shown, D23, FIXED)
+    seen = states_of(shown, lambda: shown.run(D23))
+    assert seen[1:] == [after(*DAYS[:4], **{D23: FIXED}), after(*DAYS, **{D23: FIXED})]
+    assert not shown.sight().pending
+    assert shown.run(D24).state == "skipped"
+
+
+@pytest.mark.parametrize("point", ["publish.after", "confirmed"])
+def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(shown, point):
+    first_pass(shown)
+    put(shown, D22, {"galaxy-m54": "fixed"})
+    with armed(dying_at(point)), pytest.raises(Died):
+        shown.run(D22)
+    assert table(shown) == {**after(D20, D21), "galaxy-m54": "fixed"}
+    assert len(shown.sight().pending) == 2
+    shown.reopen()
+    put(shown, "2024-09-25", {"new": "one"})
+    shown.run("2024-09-25")
+    assert table(shown) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert not shown.sight().ended
+
+
+# ---------------------------------------------------------------- what is kept, and for how long
+
+
+def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(phones):
+    first_pass(phones)
+    with phones.project.ledger._transaction() as db:
+        db.execute("DELETE FROM receipts WHERE slot=?", (phones.slot(D21),))
+        db.execute("DELETE FROM versions WHERE slot=?", (phones.slot(D21),))
+    before = versions(phones)
+    assert [one.generation for one in replay(phones, D22, force=True)] == [2, 2, 2]
+    assert table(phones) == after(*DAYS)
+    assert versions(phones)[:2] == before[:2]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(phones):
+    first_pass(phones)
+    expire(phones, D21)
+    plan = twice.plan(phones.pipeline, at=D22, force=True, project=phones.project)
+    assert plan.draft.base == phones.sight().receipts[phones.slot(D20)].first_version
+    assert [slot.label[:10] for slot in plan.draft.between] == [D21]
+    phones.run(D22, force=True)
+    assert table(phones) == after(*DAYS)
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_49_without_the_version_and_the_inputs_nothing_changes(phones):
+    first_pass(phones)
+    expire(phones, D21)
+    (phones.folder / f"landing/{D21}.jsonl").unlink()
+    before = phones.sight()
+    with pytest.raises(NotPublished, match=f"needs {D21}") as raised:
+        phones.run(D22, force=True)
+    assert phones.kind == "parquet" or "deletedFileRetentionDuration" in str(raised.value)
+    assert phones.sight() == before
+
+
+def expire(world, day):
+    """Let the version that a slot made be past its keeping."""
+    version = world.sight().receipts[world.slot(day)].first_version
+    if world.kind == "parquet":
+        manifest.bury(str(world.table()), version)
+    else:
+        following = world.table() / "_delta_log" / f"{version + 1:020}.json"
+        os.utime(following, (time.time() - 400 * 86_400,) * 2)
+
+
+@pytest.mark.stores("delta")
+def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
+    put(phones, D20, P[D20])
+    phones.run(D20)
+    detail = phones.spark.sql(f"DESCRIBE DETAIL delta.`{phones.table()}`").first()
+    assert detail["properties"]["delta.deletedFileRetentionDuration"] == "interval 366 days"
+    assert detail["properties"]["delta.logRetentionDuration"] == "interval 367 days"
+
+
+@pytest.mark.stores("parquet")
+def test_a_tidy_keeps_the_versions_that_a_replay_may_need(phones):
+    first_pass(phones)
+    phones.store.tidy(phones.target, frozenset(), keep_days=0, dry_run=False)
+    phones.run(D22, force=True)
+    assert versions(phones)[:2] == [0, 1]
+    assert table(phones) == after(*DAYS)
+
+
+@pytest.mark.stores("delta")
+def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones):
+    def maintain():
+        phones.spark.sql(f"OPTIMIZE delta.`{phones.table()}`").collect()
+        phones.spark.sql(f"VACUUM delta.`{phones.table()}`").collect()
+
+    for day in DAYS:
+        put(phones, day, P[day])
+        with armed(once_at("publish.after", maintain)):
+            phones.run(day)
+        maintain()
+    assert table(phones) == after(*DAYS)
+    put(phones, D23, FIXED)
+    phones.run(D23)
+    assert table(phones) == after(*DAYS, **{D23: FIXED})
+
+
+# ---------------------------------------------------------------- against neighbours
+
+
+def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(phones):
+    first_pass(phones)
+    put(phones, "2024-09-25", {"new": "one"})
+    put(phones, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: phones.twin().run("2024-09-25"))):
+        phones.run(D22)
+    assert table(phones) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert phones.sight().fence(phones.slot("2024-09-25")) == 2
+
+
+@pytest.mark.stores("memory", "delta")
+def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(phones):
+    first_pass(phones)
+    put(phones, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: meddle(phones))), pytest.raises(ProofGone):
+        phones.run(D22)
+    assert table(phones) == {**after(*DAYS), "pixel-7": "foreign"}
+
+
+@pytest.mark.stores("delta")
+def test_101_an_optimize_meanwhile_loses_nothing(phones):
+    first_pass(phones)
+    put(phones, D22, {"galaxy-m54": "fixed"})
+    optimize = f"OPTIMIZE delta.`{phones.table()}`"
+    with armed(once_at("looked.again", lambda: phones.spark.sql(optimize).collect())):
+        phones.run(D22)
+    assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "fixed"}})
+
+
+@pytest.mark.stores("memory")
+def test_111_a_replay_that_loses_again_and_again_still_finishes(phones):
+    phones.lease_seconds = 60
+    phones.reopen()
+    first_pass(phones)
+    put(phones, D22, {"galaxy-m54": "fixed"})
+    later = iter([f"2024-09-{day}" for day in range(25, 31)])
+
+    def publish_another(point):
+        if point == "looked.again" and (day := next(later, None)):
+            put(phones, day, {day: "one"})
+            twin = phones.twin()
+            with armed(lambda _: None):
+                try:
+                    twin.run(day)
+                except twice.Busy:
+                    refused.append(day)
+
+    refused = []
+    with armed(publish_another):
+        phones.run(D22)
+    assert refused
+    assert table(phones)["galaxy-m54"] == "fixed"
+
+
+def test_readers_of_a_long_replay_see_two_states(phones):
+    days = [f"2024-09-{day:02}" for day in range(1, 31)]
+    for number, day in enumerate(days):
+        put(phones, day, {"same": str(number), day: "one"})
+    replay(phones, days[0], "2024-10-01")
+    old = table(phones)
+    put(phones, days[0], {"first": "fixed"})
+    seen = []
+    with armed(lambda _: seen.append(table(phones))):
+        phones.run(days[0])
+    new = table(phones)
+    assert new == {**dict.fromkeys(days[1:], "one"), "first": "fixed", "same": "29"}
+    assert all(state in (old, new) for state in seen)
+    assert seen == sorted(seen, key=lambda state: state == new)
+    assert phones.sight().version == 1
 
 
 # ---------------------------------------------------------------- from outside

@@ -22,6 +22,11 @@ class OnTarget:
     builds_on_all: ClassVar[bool] = False
     keep_days: int = 0
 
+    @property
+    def shows_each(self) -> bool:
+        """Readers see the result alone."""
+        return False
+
     def table(self, slot: Slot, zone: str) -> str:
         """The target itself."""
         return slot.target.name

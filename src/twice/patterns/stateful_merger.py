@@ -29,6 +29,7 @@ class StatefulMerger(OnTarget):
         rule: Keys, mark of deletion, order.
         partitioned_by: Columns that lay a new table out.
         keep_days: How long versions are kept that a replay may start from.
+        visible: What readers see of a replay: its `result`, or `each` slot as it is reached.
     """
 
     name: ClassVar[str] = "stateful_merger"
@@ -40,10 +41,18 @@ class StatefulMerger(OnTarget):
     rule: MergeRule
     partitioned_by: tuple[str, ...] = ()
     keep_days: int = 366
+    visible: str = "result"
 
     def __post_init__(self) -> None:
+        if self.visible not in ("result", "each"):
+            raise Misuse(f"visible={self.visible!r} is unknown.", fix='Use "result" or "each".')
         if self.keep_days < 1:
             raise Misuse("keep_days= is at least 1.")
+
+    @property
+    def shows_each(self) -> bool:
+        """Tell whether readers see every slot of a replay as it is reached."""
+        return self.visible == "each"
 
     @property
     def requires(self) -> tuple[type, ...]:
