@@ -161,8 +161,12 @@ class Store(Protocol):
         """Tell how two results differ: by key, or without keys by whole rows."""
 
     @abstractmethod
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
-        """Make the ledger `owner` the owner of the target, if it is still as `base` saw it."""
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
+        """Make the ledger `owner` the owner of the target, if it is still as `base` saw it.
+
+        Rows that nobody's publish wrote become the state before the first slot. Versions are kept for at
+        least so many days from then on.
+        """
 
     @abstractmethod
     def read(self, name: str, version: int | None = None) -> Rows:

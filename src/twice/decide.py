@@ -156,10 +156,15 @@ def _check_owner(question: Question, sight: Sight) -> None:
                 f"The table {question.slot.target.text} already holds rows that Twice did not write.",
                 "Publishing to it could replace them.",
                 f"Take it over with: twice adopt {question.slot.target.text}"
-                if sight.exists
-                else "Write to another target, or use --force to leave those files beside the table.",
+                + ("" if sight.exists else ", or use --force to leave those files beside the table."),
             )
         return
+    if sight.owner == "released":
+        raise Stranger(
+            f"The target {question.slot.target.text} was released: no ledger owns it.",
+            "Its rows and receipts are there.",
+            f"Take it over again with: twice adopt {question.slot.target.text}",
+        )
     lost = question.known is None
     raise Stranger(
         f"The target {question.slot.target.text} belongs to another ledger"

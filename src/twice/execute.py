@@ -672,16 +672,35 @@ def restore(store: Store, ledger: SqliteLedger, name: str, version: int) -> Sigh
     return store.look(name)
 
 
-def take_over(store: Store, ledger: SqliteLedger, name: str) -> Sight:
+RELEASED = "released"
+
+
+def release(store: Store, ledger: SqliteLedger, name: str) -> None:
+    """Give a target back: rows, receipts and history stay, and no ledger owns it.
+
+    Raises:
+        Fenced: It is not this ledger's, or changed meanwhile.
+    """
+    sight = store.look(name)
+    if sight.owner != ledger.id:
+        raise Fenced(f"The target {name} does not belong to this ledger.", "Nothing changed.")
+    try:
+        store.take_over(name, sight, RELEASED)
+    except Conflict as error:
+        raise Fenced(f"The target {name} changed while it was being released.", fix="Try again.") from error
+    reach("released")
+
+
+def take_over(store: Store, ledger: SqliteLedger, name: str, keep_days: int = 0) -> Sight:
     """Make this ledger the owner of a target, and believe the target's receipts.
 
     Raises:
         Fenced: Someone else changed the target meanwhile.
     """
     sight = store.look(name)
-    if sight.exists and sight.owner != ledger.id:
+    if (sight.exists or sight.filled) and sight.owner != ledger.id:
         try:
-            store.take_over(name, sight, ledger.id)
+            store.take_over(name, sight, ledger.id, keep_days)
         except Conflict as error:
             raise Fenced(f"The target {name} changed while it was being taken over.", fix="Try again.") from error
         reach("taken.over")

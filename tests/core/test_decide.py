@@ -141,7 +141,7 @@ def test_a_filled_table_is_refused_until_it_is_adopted():
 
 
 def test_a_folder_with_foreign_files_is_refused():
-    with pytest.raises(Stranger, match="Write to another target"):
+    with pytest.raises(Stranger, match="twice adopt"):
         ask(Sight(filled=True))
 
 

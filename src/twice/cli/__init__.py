@@ -36,6 +36,7 @@ _COMMANDS = {
     "freeze": ("views", "Unite old periods in larger tables."),
     "evolve": ("views", "Add an optional column to the tables of old periods."),
     "adopt": ("ledger", "Take over a target from another ledger, or a filled table."),
+    "release": ("ledger", "Give a target back: no ledger owns it any more."),
     "tidy": ("ledger", "Remove leftovers of dead attempts and old versions."),
     "advise": ("advise", "Say which pattern fits, why, and what it costs."),
     "matrix": ("look", "Show which store carries which pattern."),

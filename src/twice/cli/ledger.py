@@ -8,7 +8,7 @@ import click
 
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
-from twice.execute import take_over
+from twice.execute import RELEASED, release, take_over
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight
@@ -86,27 +86,63 @@ def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt
 def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, output: str) -> None:
     """Make this project's ledger the owner of TARGET, which another ledger or nobody owns.
 
-    Rows and receipts stay as they are. The former owner is refused from then on.
+    Rows, versions and receipts stay as they are. Rows that Twice did not write are the state before the first slot. If the
+    pipeline that writes TARGET needs older versions, they are kept for as long as it declares. A former owner is refused
+    from then on.
 
     \b
-    Example:
+    Examples:
+      twice adopt delta:lake/visits --dry-run
       twice adopt delta:lake/visits
     """
     project = Project.open(folder)
+    project.engine.on_start = lambda: say("starting Spark")
     where = Target.parse(target)
     store = project.store(where.store)
     sight = store.look(where.name)
-    if not sight.exists:
+    if not (sight.exists or sight.filled):
         raise Misuse(f"There is no table {target}.", fix="A target that does not exist yet needs no adoption.")
+    keep_days = max((p.pattern.keep_days for p in project.pipelines.values() if p.target == where), default=0)
     if sight.owner == project.ledger.id:
         message = f"{target} belongs to this ledger already; nothing to do."
     elif dry_run:
-        message = f"{target} would be taken over from {sight.owner[:8] or 'nobody'}, with {count(len(sight.receipts), 'receipt')}; no row changes."
+        kept = f"; its versions would be kept for {count(keep_days, 'day')} at least" if keep_days else ""
+        message = f"{target} would be taken over from {_owner(sight)}, with {count(len(sight.receipts), 'receipt')}{kept}; no row changes."
     else:
-        confirm(f"Take {target} over from {sight.owner[:8] or 'nobody'}?", yes=yes)
-        taken = take_over(store, project.ledger, where.name)
+        confirm(f"Take {target} over from {_owner(sight)}?", yes=yes)
+        taken = take_over(store, project.ledger, where.name, keep_days)
         project.ledger.rebuild([target], [(receipt, taken.version) for receipt in taken.receipts.values()])
         message = f"{target} belongs to this ledger now; {count(len(taken.receipts), 'receipt')} read from it."
+    if output == "json":
+        print_json({"target": target, "message": message})
+    else:
+        print(message)
+
+
+def _owner(sight: Sight) -> str:
+    return "nobody" if sight.owner in ("", RELEASED) else sight.owner[:8]
+
+
+@click.command("release")
+@click.argument("target")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@project_option
+@output_option
+@debug_option
+def release_command(target: str, yes: bool, folder: str | None, output: str) -> None:
+    """Give TARGET back: no ledger owns it from then on, and its pipeline is refused until it is adopted again.
+
+    Rows, versions and receipts stay as they are.
+
+    \b
+    Example:
+      twice release delta:lake/visits
+    """
+    project = Project.open(folder)
+    where = Target.parse(target)
+    confirm(f"Give {target} back?", yes=yes)
+    release(project.store(where.store), project.ledger, where.name)
+    message = f"{target} belongs to nobody now. To take it over again: twice adopt {target}"
     if output == "json":
         print_json({"target": target, "message": message})
     else:

@@ -133,7 +133,7 @@ class FilesStore(frames.SparkRows, Store, DeliversFiles):
         """Remove the attempt's file: no manifest names it."""
         shutil.rmtree(os.path.join(self.table(work.name), _READY, work.attempt), ignore_errors=True)
 
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Publish a version that differs in its owner alone."""
         log.take_over(self.table(name), base, owner)
 

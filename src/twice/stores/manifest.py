@@ -302,9 +302,10 @@ def _with_receipts(base: Manifest, work: Work, receipts: Sequence[Receipt]) -> M
     )
 
 
-def take_over(table: str, base: Sight, owner: str) -> None:
-    """Make a version that differs in its owner alone."""
+def take_over(table: str, base: Sight, owner: str, keep_days: int = 0) -> None:
+    """Make a version that differs in its owner alone, and in how long older ones are kept."""
     current = newest(table)
     if current.version != base.version:
         raise Conflict("the table moved")
-    append(table, replace(successor(current, "adopt"), owner=owner))
+    kept = max(keep_days, current.keep_days)
+    append(table, replace(successor(current, "adopt"), owner=owner, keep_days=kept))

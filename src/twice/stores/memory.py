@@ -477,7 +477,7 @@ class MemoryStore(
         shown = (*changed[:sample], *added[:sample], *removed[:sample])
         return Difference(len(added), len(removed), len(changed) if keys else None, shown)
 
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Write the new owner, if the table is as it was seen."""
         for member in self._united[name].members if name in self._united else ():
             if (sight := self.look(f"{name}/{member}")).exists:

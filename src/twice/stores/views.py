@@ -59,7 +59,7 @@ class TablesInFolders(Protocol):
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Remove leftovers."""
 
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Make a ledger the owner of a table."""
 
     def schema_of(self, name: str) -> str:

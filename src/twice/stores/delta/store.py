@@ -638,7 +638,7 @@ class DeltaStore(
         for path in written.transaction.new_files(written.actions):
             _unlink(os.path.join(table, unquote(path)))
 
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Commit the new owner, if no other change of owner came first."""
         table = self.table(name)
         view = self._view(name)
@@ -646,6 +646,7 @@ class DeltaStore(
             self.take_over_view(name, view, base, owner)
             return
         transaction = Transaction(self.engine.spark, table)
+        transaction.keep_versions(keep_days)
         number = max(transaction.last_version_of(_OWNER), 0) + 1
         if log.look(table).owner != base.owner:
             raise Conflict("the owner changed")

@@ -370,13 +370,33 @@ class ParquetStore(
         """Remove the attempt's files: no manifest names them."""
         shutil.rmtree(self._staging(work), ignore_errors=True)
 
-    def take_over(self, name: str, base: Sight, owner: str) -> None:
-        """Publish a version that differs in its owner alone."""
+    def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
+        """Publish a version that differs in its owner alone; of plain files it is the first one, and names them."""
         view = view_at(self.table(name))
         if view:
             self.take_over_view(name, view, base, owner)
+        elif base.exists:
+            log.take_over(self.table(name), base, owner, keep_days)
         else:
-            log.take_over(self.table(name), base, owner)
+            self._name_files(name, owner, keep_days)
+
+    def _name_files(self, name: str, owner: str, keep_days: int) -> None:
+        """Make files that are there the first version of a table; none is written anew."""
+        table = self.table(name)
+        paths = sorted(os.path.join(place, one) for place, _, names in _folders(table) for one in names)
+        strange = [path for path in paths if not path.endswith(".parquet") or "=" in os.path.relpath(path, table)]
+        if strange or not paths:
+            raise Misuse(
+                f"The folder of {name} cannot be taken over as a Parquet table.",
+                f"It holds {os.path.relpath(strange[0], table)}." if strange else "It holds no Parquet file.",
+                "Only plain Parquet files with all columns in them can: no folders named column=value, nothing else.",
+            )
+        schema = frames.schema_text(self.engine.spark.read.parquet(*map(spark_path, paths)))
+        files = tuple(
+            DataFile(os.path.relpath(path, table), os.path.getsize(path), content_hash(path), "") for path in paths
+        )
+        first = Manifest(version=0, table_id=uuid.uuid4().hex, owner=owner, schema=schema, files=files)
+        log.append(table, replace(first, keep_days=keep_days, data_version=0, made_by="adopt"))
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows of the newest version, or of an older one that is kept."""
@@ -514,6 +534,13 @@ def _damage_of(path: str, file: DataFile) -> str:
     except OSError:
         return f"its file {file.path} is gone"
     return f"its file {file.path} has {size} bytes instead of {file.size}" if size != file.size else ""
+
+
+def _folders(table: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a table's folder, without what is hidden."""
+    for place, folders, names in os.walk(table):
+        folders[:] = [one for one in folders if not one.startswith(("_", "."))]
+        yield place, folders, [one for one in names if not one.startswith(("_", "."))]
 
 
 def _holds_files(table: str) -> bool:
