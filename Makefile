@@ -52,6 +52,7 @@ check: $(VENV)/.test ## Lint, check types, check the direction of imports
 bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; prints ratios
 	@$(RUN)/python benchmarks/overwrite.py
 	@$(RUN)/python benchmarks/patterns.py
+	@$(RUN)/python benchmarks/replays.py
 
 prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, with SIGKILL, and race two processes a thousand times
 	@$(RUN)/python -m pytest tests/prover tests/properties tests/races -q --every-kill

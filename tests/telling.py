@@ -8,6 +8,7 @@ TELLING = {
         "table",
         "merger",
         "stateful",
+        "stateful by history",
         "append with lineage",
         "proxy",
         "cleaner",

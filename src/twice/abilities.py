@@ -29,7 +29,8 @@ class Work:
 
     `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
     the whole target: it must be refused if anything else was published since. `keep_days` is how long
-    the target's versions have to be kept at least.
+    the target's versions have to be kept at least. `heals` asks for a table of what the slots say alone,
+    without what was changed from outside.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Work:
     compares_head: bool = False
     columns: ColumnPolicy = NO_CHANGES
     keep_days: int = 0
+    heals: bool = False
 
     @property
     def seen(self) -> int:
@@ -239,6 +241,35 @@ class Drafts(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Editions:
+    """Which change rows count, in the order of their slots.
+
+    Attributes:
+        names: Names under which they are kept; that of the rows at hand is among them.
+        replaced: Name of the slot's older rows, or nothing.
+        whole: Make the whole table of them, and not only the rows whose keys are touched.
+    """
+
+    names: tuple[str, ...]
+    replaced: str = ""
+    whole: bool = False
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """Can keep every change row beside a table, and make the table's rows of those that count."""
+
+    @abstractmethod
+    def stage_history(
+        self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str], editions: Editions
+    ) -> Staged:
+        """Keep the rows under the attempt's name, where no reader looks, and write what the table's rows become.
+
+        Rows that are kept count only through a receipt that names them.
+        """
+
+
 @runtime_checkable
 class InsertsMissing(Protocol):
     """Can insert the rows whose key is not there yet, and refuse it if one appeared meanwhile."""
@@ -367,6 +398,7 @@ ABILITIES: tuple[type, ...] = (
     ReplacesPartitions,
     Merges,
     Drafts,
+    KeepsHistory,
     InsertsMissing,
     Appends,
     TransactsTables,

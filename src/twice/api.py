@@ -86,10 +86,11 @@ def stateful_merger(
     partitioned_by: Sequence[str] = (),
     keep_days: int = 366,
     visible: str = "result",
+    form: str = "versions",
 ) -> StatefulMerger:
     """Merge as `merger` does, and do a slot again as if it had been right from the start."""
     rule = MergeRule(_columns(keys), deleted, soft, order, insert_only=insert_only)
-    return StatefulMerger(rule, _columns(partitioned_by), keep_days, visible)
+    return StatefulMerger(rule, _columns(partitioned_by), keep_days, visible, form)
 
 
 def dedup_insert(

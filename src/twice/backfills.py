@@ -72,7 +72,8 @@ def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) 
         if slot in done:
             continue
         reach("backfill.slot")
-        in_one = pipeline.pattern.builds_on_all and not pipeline.pattern.shows_each
+        pattern = pipeline.pattern
+        in_one = pattern.builds_on_all and not (pattern.shows_each or pattern.keeps_history)
         along = _along(project, pipeline, slots[number:], asked) if in_one else ()
         try:
             job = project.job(pipeline, slot)

@@ -104,13 +104,15 @@ def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint
 
 def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
     """Resolve the inputs of the slots that are done again with this one; all of them must be there."""
-    if (plan.companions or plan.pending) and job.sibling is None:
+    if (plan.companions or plan.pending) and job.sibling is None and not job.pattern.keeps_history:
         others = len(plan.companions) + len(plan.pending)
         raise NotPublished(
             f"The rows of {job.slot.label} share a table with {others} other slots, which would have to be done again.",
             "Without a pipeline nobody knows how, so nothing was published.",
             "Declare a pipeline, or choose a period of one slot.",
         )
+    if job.pattern.keeps_history:
+        return tuple(_part_that_is_kept(job, slot, plan) for slot in plan.companions)
     between = plan.draft.between if plan.draft else ()
     return tuple(
         (_part_as_it_was if slot in between else _part)(job.sibling(slot), plan)
@@ -128,6 +130,12 @@ def _changed_inputs(plan: Plan, companions: Sequence[Part]) -> tuple[str, ...]:
         if part.job.slot.text in before and before[part.job.slot.text].fingerprint != part.fingerprint
     ]
     return (f"their inputs changed since they were published: {named(changed)}",) if changed else ()
+
+
+def _part_that_is_kept(job: Job, slot: Slot, plan: Plan) -> Part:
+    """A slot whose change rows are kept is vouched for again without being read."""
+    receipt = plan.base.receipts[slot.text]
+    return Part(replace(job, slot=slot), {}, receipt.fingerprint, receipt.generation + 1)
 
 
 def _part_as_it_was(job: Job, plan: Plan) -> Part:
@@ -417,6 +425,7 @@ class _Attempt:
             compares_head=plan.compares_head,
             columns=self.job.columns,
             keep_days=self.job.pattern.keep_days,
+            heals=self.asked.force and bool(plan.base.ended),
         )
         try:
             staged = self._stage(plan, work, parts)
@@ -444,7 +453,8 @@ class _Attempt:
             counts = dict(zip((part.job.slot for part in _by_time(parts)), staged.batches, strict=True))
             return [counts[part.job.slot] for part in parts]
         others = [plan.base.receipts[slot.text].rows for slot in plan.companions]
-        return [max(staged.rows - sum(others), 0), *others]
+        own = staged.rows if self.job.pattern.keeps_history else max(staged.rows - sum(others), 0)
+        return [own, *others]
 
     def _stage(self, plan: Plan, work: Work, parts: Sequence[Part]) -> Staged:
         if plan.stage is None:
@@ -454,7 +464,8 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
-            rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else parts)]
+            computed = parts[:1] if self.job.pattern.keeps_history else parts
+            rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else computed)]
             whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
             staged = plan.stage.act(self.store, work, whole)
         except Conflict:
@@ -528,8 +539,15 @@ class _Attempt:
             once=tuple(sorted(once)),
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
+            history=self._history(slot, before),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
+
+    def _history(self, slot: str, before: Receipt | None) -> str:
+        """Name the change rows of a slot: those of this attempt, or of a companion those that it had."""
+        if not self.job.pattern.keeps_history:
+            return ""
+        return self.name if slot == self.job.slot.text else before.history if before else ""
 
     def _settle(
         self, plan: Plan, work: Work, staged: Staged, receipts: Sequence[Receipt], reply: str

@@ -29,6 +29,7 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
     "merger": Merger(MergeRule(("id",))),
     "stateful_merger": StatefulMerger(MergeRule(("id",))),
+    "stateful_merger (history)": StatefulMerger(MergeRule(("id",)), form="history"),
     "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
     "fast_metadata_cleaner": FastMetadataCleaner(),
     "keyed (rows)": KeyedRows(MergeRule(("id",))),

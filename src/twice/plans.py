@@ -128,6 +128,10 @@ class Pattern(Protocol):
         """Tell whether a publish needs the proof of every slot that the target holds."""
 
     @property
+    def keeps_history(self) -> bool:
+        """Tell whether change rows are kept, so that companions are vouched for again and not done again."""
+
+    @property
     def shows_each(self) -> bool:
         """Tell whether readers see every slot of a replay as it is reached, and not only the result."""
 

@@ -138,7 +138,7 @@ class Receipt:
     `partitions` are those that the slot fills, `once` those that older generations filled: a restore
     may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does.
     `pending` are later slots of a replay that is shown slot by slot, and that has not reached them yet.
-    `first_version` is the version of the table in which this receipt was first written. It is None until
+    `history` names the slot's change rows, where these are kept. `first_version` is the version of the table in which this receipt was first written. It is None until
     the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -153,6 +153,7 @@ class Receipt:
     once: tuple[str, ...] = ()
     lineage: str = ""
     pending: tuple[str, ...] = ()
+    history: str = ""
     published_at: str = ""
     first_version: int | None = None
 

@@ -19,6 +19,7 @@ SHAPES = {
     "table": twice.data_overwrite(),
     "merger": twice.merger(keys=["id"]),
     "stateful": twice.stateful_merger(keys=["id"]),
+    "stateful by history": twice.stateful_merger(keys=["id"], form="history"),
     "merger by partition": twice.merger(keys=["day", "id"], partitioned_by=["day"]),
     "dedup": twice.dedup_insert(keys=["id"]),
     "append": twice.transactional_writer(),

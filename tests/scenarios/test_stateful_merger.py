@@ -594,3 +594,105 @@ def test_a_diff_of_two_slots_tells_what_came_went_and_changed(phones):
     assert ({"id": "galaxy-a33", "brand": "samsung"}, {"id": "galaxy-a33", "brand": "samsun"}) in found.sample
     found = twice.diff(target(phones), D22, D20, project=phones.project)
     assert (found.added, found.removed, found.changed) == (1, 7, None)
+
+
+# ---------------------------------------------------------------- with a history of change rows
+
+
+@pytest.fixture
+def kept(make_world):
+    return make_world(pattern=twice.stateful_merger(keys=["id"], form="history"), schema=SCHEMA)
+
+
+def test_32_to_36_both_forms_agree_after_every_step(kept):
+    for number, day in enumerate(DAYS):
+        put(kept, day, P[day])
+        kept.run(day)
+        assert table(kept) == after(*DAYS[: number + 1])
+    old = versions(kept)
+    outcomes = replay(kept, D22, force=True)
+    assert [one.generation for one in outcomes] == [2, 2, 2]
+    assert table(kept) == after(*DAYS)
+    assert versions(kept)[:2] == old[:2]
+    assert versions(kept)[2:] == sorted(set(versions(kept)[2:]))
+    put(kept, D23, FIXED)
+    kept.run(D23)
+    assert table(kept) == after(*DAYS, **{D23: FIXED})
+    assert kept.sight().fence(kept.slot(D24)) == 2
+
+
+def test_a_history_needs_no_inputs_of_other_slots(kept):
+    first_pass(kept)
+    for day in (D20, D21, D24):
+        (kept.folder / f"landing/{day}.jsonl").unlink()
+    put(kept, D22, {"redmi-note-9": "fixed"})
+    kept.run(D22)
+    assert table(kept) == after(*DAYS, **{D22: {"redmi-note-9": "fixed"}})
+
+
+def test_38_and_40_the_first_day_and_empty_days_of_a_history(kept):
+    put(kept, D20, {})
+    kept.run(D20)
+    for day in (D22, D23):
+        put(kept, day, P[day])
+        kept.run(day)
+    put(kept, D21, P[D21])
+    kept.run(D21)
+    assert table(kept) == after(D21, D22, D23)
+    put(kept, D20, P[D20])
+    kept.run(D20)
+    assert table(kept) == after(D20, D21, D22, D23)
+    put(kept, D22, {})
+    kept.run(D22)
+    assert table(kept) == after(D20, D21, D23)
+
+
+def test_50_duplicate_keys_are_named_before_they_are_kept(kept):
+    first_pass(kept)
+    kept.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
+    with pytest.raises(NotPublished, match="id='x'"):
+        kept.run(D22)
+    assert table(kept) == after(*DAYS)
+
+
+def test_deleted_keys_and_order_in_a_history(make_world):
+    pattern = twice.stateful_merger(keys=["id"], deleted="gone", order="n", form="history")
+    world = make_world(pattern=pattern, schema="id string, n int, gone boolean")
+
+    def day(at, *rows):
+        world.put_rows(at, [dict(zip(("id", "n", "gone"), row, strict=True)) for row in rows])
+        world.run(at)
+
+    def found():
+        return dict(world.table_rows("id", "n"))
+
+    day(D20, ("a", 5, False), ("b", 1, False))
+    day(D21, ("a", 3, False), ("b", 2, True))
+    assert found() == {"a": 5}
+    day(D22, ("b", 1, False))
+    assert found() == {"a": 5, "b": 1}
+    day(D20, ("a", 1, False))
+    assert found() == {"a": 3, "b": 1}
+    day(D21, ("c", 1, False))
+    assert found() == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.stores("memory", "delta")
+def test_97_force_makes_the_table_of_its_history_alone(kept):
+    first_pass(kept)
+    meddle(kept)
+    put(kept, "2024-09-25", {"new": "one"})
+    with pytest.raises(ProofGone):
+        kept.run("2024-09-25")
+    kept.run("2024-09-25", force=True)
+    assert table(kept) == {**after(*DAYS), "new": "one"}
+    assert not kept.sight().ended
+
+
+def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_history(kept):
+    first_pass(kept)
+    put(kept, "2024-09-25", {"galaxy-m54": "newer"})
+    put(kept, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: kept.twin().run("2024-09-25"))):
+        kept.run(D22)
+    assert table(kept) == {**after(*DAYS, **{D22: {}}), "galaxy-m54": "newer"}

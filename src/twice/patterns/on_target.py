@@ -23,6 +23,11 @@ class OnTarget:
     keep_days: int = 0
 
     @property
+    def keeps_history(self) -> bool:
+        """Rows are kept in the target alone."""
+        return False
+
+    @property
     def shows_each(self) -> bool:
         """Readers see the result alone."""
         return False

@@ -3,6 +3,9 @@
 The stateful merger knows the state of the table before every slot: it is a version that the store
 keeps. A slot that is done again, or late, starts from the state before it; the slots after it are
 done again with it, and readers see the old table until they see the new one.
+
+In its other form it keeps every change row of every slot instead, and makes the table's rows of them:
+versions and inputs may then be thrown away, and no other slot has to be done again.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from twice.abilities import Drafts, Merges, Rows, Staged, Work
+from twice.abilities import Drafts, Editions, KeepsHistory, Merges, Rows, Staged, Work
 from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
-from twice.replays import Draft, draft_before, later, start_of
+from twice.replays import Draft, draft_before, later, published, start_of
 from twice.runs import Receipt, Slot
 from twice.sight import Past, Sight
 
@@ -30,6 +33,7 @@ class StatefulMerger(OnTarget):
         partitioned_by: Columns that lay a new table out.
         keep_days: How long versions are kept that a replay may start from.
         visible: What readers see of a replay: its `result`, or `each` slot as it is reached.
+        form: What the state before a slot is known by: kept `versions`, or a `history` of change rows.
     """
 
     name: ClassVar[str] = "stateful_merger"
@@ -42,8 +46,13 @@ class StatefulMerger(OnTarget):
     partitioned_by: tuple[str, ...] = ()
     keep_days: int = 366
     visible: str = "result"
+    form: str = "versions"
 
     def __post_init__(self) -> None:
+        if self.form not in ("versions", "history"):
+            raise Misuse(f"form={self.form!r} is unknown.", fix='Use "versions" or "history".')
+        if self.form == "history" and self.visible == "each":
+            raise Misuse('visible="each" has no meaning with form="history": no slot is done again with another.')
         if self.visible not in ("result", "each"):
             raise Misuse(f"visible={self.visible!r} is unknown.", fix='Use "result" or "each".')
         if self.keep_days < 1:
@@ -55,12 +64,20 @@ class StatefulMerger(OnTarget):
         return self.visible == "each"
 
     @property
+    def keeps_history(self) -> bool:
+        """Tell whether change rows are kept."""
+        return self.form == "history"
+
+    @property
     def requires(self) -> tuple[type, ...]:
-        """A store that can merge, and that can start from an older version."""
-        return (Merges, Drafts)
+        """A store that can merge, and that can start from an older version or keep change rows."""
+        return (Merges, KeepsHistory) if self.keeps_history else (Merges, Drafts)
 
     def companions(self, slot: Slot, base: Sight, *, forced: bool) -> tuple[Slot, ...]:
-        """All later slots: what they did depends on this one."""
+        """All later slots: what they did depends on this one; with a history, all that have to be vouched for again."""
+        if self.keeps_history:
+            others = published(base, forced=True) if forced and base.ended else []
+            return tuple(other for other in others if other != slot)
         return later(slot, base, forced=forced)
 
     def draft(
@@ -68,6 +85,8 @@ class StatefulMerger(OnTarget):
     ) -> Draft | None:
         """Start from the state before the slot, unless that is what the table shows."""
         start_of(slot)
+        if self.keeps_history:
+            return None
         is_next = not companions and slot.text not in base.receipts
         if is_next and not (forced and base.ended):
             return None
@@ -79,6 +98,10 @@ class StatefulMerger(OnTarget):
 
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write what changes where no reader looks: of the table, or of the state before the slot."""
+        if self.keeps_history:
+            return Stage(
+                "stage", "keep the change rows, and write what the table's rows become of them", act=self._rebuild
+            )
         if draft is None:
 
             def merge(store: Any, work: Work, rows: Rows) -> Staged:
@@ -92,6 +115,16 @@ class StatefulMerger(OnTarget):
             return staged
 
         return Stage("stage", f"replay: {draft.text}; write what differs where no reader looks", act=replay)
+
+    def _rebuild(self, store: Any, work: Work, rows: Rows) -> Staged:
+        """Make the rows of the keys that are touched, or of all keys after a change from outside."""
+        kept = {slot.text: work.base.receipts[slot.text].history for slot in published(work.base, forced=work.heals)}
+        replaced = work.base.receipt(work.slot)
+        names = {**kept, work.slot: work.attempt}
+        ordered = tuple(names[text] for text in sorted(names, key=lambda text: start_of(Slot.parse(text))))
+        editions = Editions(ordered, replaced.history if replaced else "", work.heals)
+        staged: Staged = store.stage_history(work, rows, self.rule, self.partitioned_by, editions)
+        return staged
 
     def publish(self, slot: Slot, zone: str) -> Step:
         """Say what the one visible step does."""

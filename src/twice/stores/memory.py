@@ -19,7 +19,9 @@ from twice.abilities import (
     Appends,
     Difference,
     Drafts,
+    Editions,
     InsertsMissing,
+    KeepsHistory,
     LookBack,
     Merges,
     PointedAt,
@@ -95,6 +97,7 @@ class MemoryStore(
     ReplacesPartitions,
     Merges,
     Drafts,
+    KeepsHistory,
     InsertsMissing,
     Appends,
     TransactsTables,
@@ -109,6 +112,7 @@ class MemoryStore(
     def __init__(self) -> None:
         self._tables: dict[str, list[Version]] = {}
         self._united: dict[str, United] = {}
+        self._history: dict[str, dict[str, list[Row]]] = {}
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
@@ -116,6 +120,7 @@ class MemoryStore(
         copied = MemoryStore()
         copied._tables = {name: list(versions) for name, versions in self._tables.items()}
         copied._united = dict(self._united)
+        copied._history = {name: dict(kept) for name, kept in self._history.items()}
         return copied
 
     def look(self, name: str) -> Sight:
@@ -240,6 +245,27 @@ class MemoryStore(
             restored = replace(now, number=number, rows=start.rows, columns=start.columns, holds=start.holds)
             proofs = replace(restored, ended=left.ended, gone=left.gone, outside=left.outside)
             self._append(name, replace(proofs, data_version=number))
+
+    def stage_history(
+        self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str], editions: Editions
+    ) -> Staged:
+        """Keep the rows in a list, and hold the table as it will be."""
+        source = merges.prepared(self._fitted(work, rows, rule.besides), rule)
+        self._history.setdefault(work.name, {})[work.attempt] = source
+        kept = self._history[work.name]
+        now = self._newest(work.name)
+        batches = [kept[name] for name in editions.names]
+        after: Sequence[Row] = ()
+        for batch in batches:
+            after = merges.merged(after, batch, rule).rows
+        touched = {merges.key_of(row, rule.keys) for row in (*source, *kept.get(editions.replaced, ()))}
+        stay = [row for _, row in self._widened(now, source, rule.besides)]
+        if editions.whole:
+            made = list(after)
+        else:
+            made = [row for row in stay if merges.key_of(row, rule.keys) not in touched]
+            made += [row for row in after if merges.key_of(row, rule.keys) in touched]
+        return Staged(len(source), handle=("merge", made, now.number))
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]

@@ -14,7 +14,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from twice.abilities import LookBack
+from twice.abilities import Editions, LookBack
 from twice.merges import (
     MergeRule,
     changes_text,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ACTION = "_twice_action"
+LABEL, GONE = "_twice_edition", "_twice_gone"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 _FILE = "_twice_file"
 _COPIES = "_twice_copies"
@@ -408,6 +409,44 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     found = folded.withColumn(ACTION, action).where(f"{ACTION} IS NOT NULL")
     values = [(steps[quoted(name)] if name in rule.keys else after[name].alias(name)) for name in columns]
     return _changes_of(found.select(*values, ACTION, _FILE, _COPIES), rule)
+
+
+def from_history(
+    history: DataFrame, source: Source, rule: MergeRule, editions: Editions, there: DataFrame | None
+) -> DataFrame:
+    """Return the rows that keys of a table become of all change rows that count; a key that ends up without one is gone.
+
+    `history` has the name of each row in the column `LABEL`. Only keys that the source, or the rows that it
+    replaces, touch are looked at; for the whole table all keys, also those that `there`, the table itself, has.
+    """
+    from pyspark.sql import functions as F
+
+    spark, keys = history.sparkSession, [quoted(key) for key in rule.keys]
+    columns = rule.stored(source.rows.columns)
+    numbers = spark.createDataFrame(
+        [(name, n) for n, name in enumerate(editions.names)], f"{LABEL} string, {_BATCH} int"
+    )
+    counting = history.join(F.broadcast(numbers), LABEL)
+    if editions.whole:
+        touched = counting.select(*keys)
+        touched = touched.union(there.select(*keys)) if there is not None else touched
+    else:
+        replaced = history.where(F.col(LABEL) == F.lit(editions.replaced)).select(*keys)
+        touched = source.rows.select(*keys).union(replaced)
+        counting = counting.join(_hinted(touched.distinct(), source.count), list(rule.keys), "left_semi")
+    row = F.struct(*(F.col(quoted(name)) for name in source.rows.columns))
+    steps = counting.groupBy(*keys).agg(
+        F.array_sort(
+            F.collect_list(F.struct(F.col(_BATCH), row.alias(_ROW))), lambda one, other: one[_BATCH] - other[_BATCH]
+        ).alias(_STEPS)
+    )
+    kinds = {field.name: field.dataType.simpleString() for field in source.rows.schema.fields}
+    nothing = F.lit(None).cast("struct<" + ",".join(f"{quoted(name)}:{kinds[name]}" for name in columns) + ">")
+    folded = steps.withColumn(_AFTER, F.aggregate(F.col(_STEPS), nothing, _step(columns, rule)))
+    joined = touched.distinct().join(folded, list(rule.keys), "left")
+    after = F.col(_AFTER)
+    values = [F.col(quoted(name)) if name in rule.keys else after[name].alias(name) for name in columns]
+    return joined.select(*values, after.isNull().alias(GONE))
 
 
 def _step(columns: Sequence[str], rule: MergeRule) -> Callable[[Column, Column], Column]:

@@ -507,6 +507,6 @@ def _actions(checkpoint: str, kind: str) -> Iterator[Mapping[str, Any]]:
         return
     from pyarrow import parquet
 
-    column = {"txn": "txn", "add": "add.path", "metaData": "metaData.configuration"}[kind]
-    rows = parquet.read_table(checkpoint, columns=[column]).to_pylist()
+    # Of files, which are many, only the path is read.
+    rows = parquet.read_table(checkpoint, columns=["add.path" if kind == "add" else kind]).to_pylist()
     yield from (row[kind] for row in rows if row[kind] and any(value is not None for value in row[kind].values()))

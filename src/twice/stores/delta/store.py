@@ -45,6 +45,7 @@ from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
 from twice.stores.durable import sync_file, sync_folders
+from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
 
@@ -89,6 +90,7 @@ class _Written:
 
 class DeltaStore(
     Views,
+    Histories,
     frames.SparkRows,
     Store,
     ReplacesTable,

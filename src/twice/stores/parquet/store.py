@@ -44,6 +44,7 @@ from twice.sources.files import content_hash, spark_path
 from twice.stores import footers, frames, merging
 from twice.stores import manifest as log
 from twice.stores.durable import sync_file, sync_folders
+from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
@@ -79,6 +80,7 @@ class _Written:
 
 class ParquetStore(
     Views,
+    Histories,
     frames.SparkRows,
     Store,
     ReplacesTable,
