@@ -25,7 +25,7 @@ from twice.stores import merging
 
 DAYS = 10
 PERIODS = 200
-WARM = 2
+WARM = 3
 PERIOD_ROWS = 5_000
 VECTORS = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
 
@@ -53,9 +53,10 @@ class Bench:
     # ---------------------------------------------------------------- tables and sources
 
     def visits(self, rows: int, files: int | None = None):
-        """The rows of a table: ten days, ids in the order of days, about ninety bytes a row."""
+        """The rows of a table: ten days, ids in the order of days, a text as their key, about 120 bytes a row."""
         return self.spark.range(0, rows, 1, files).selectExpr(
             "id",
+            "md5(cast(id AS string)) AS visit",
             f"date_add(DATE '2024-10-01', cast(id DIV {rows // DAYS} AS int)) AS day",
             "id % 100003 AS user",
             "concat('/page/', id % 5003, '/', md5(cast(id % 9973 AS string))) AS page",
@@ -101,8 +102,8 @@ class Bench:
         self._written = pair.theirs
 
     def insert_by_hand(self, pair: Pair, rows) -> None:
-        there = self.spark.read.format("delta").load(str(pair.theirs)).select("id")
-        rows.join(there, "id", "left_anti").write.format("delta").mode("append").save(str(pair.theirs))
+        there = self.spark.read.format("delta").load(str(pair.theirs)).select("visit")
+        rows.join(there, "visit", "left_anti").write.format("delta").mode("append").save(str(pair.theirs))
         self._written = pair.theirs
 
     def fight(self, ours, theirs, sources, times: int) -> Duel:
@@ -164,15 +165,15 @@ def line(name: str, result: Duel) -> None:
 def compare_merges(bench: Bench, rows: int, times: int) -> None:
     """One percent of the table changes, all of it within one day: against MERGE on the key, without and with the day."""
     head(f"merge of 1 % within one of ten days, {rows:,} rows")
-    pattern = twice.merger(keys=["day", "id"], partitioned_by=["day"])
+    pattern = twice.merger(keys=["day", "visit"], partitioned_by=["day"])
     day = rows // DAYS
     # Other rows each time, chosen by chance: those of the last time lie together in files of their own.
     spread = f"id >= {3 * day} AND id < {4 * day} AND pmod(xxhash64(id, {{0}}), 10) = 0"
     together = f"id >= {6 * day} AND id < {7 * day} AND id DIV {rows // 100} % 10 = {{0}} % 10"
     cases = (
-        ("spread over the day, ON t.id = s.id", spread, "t.id = s.id"),
-        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.id = s.id"),
-        ("neighbours, ON t.id = s.id", together, "t.id = s.id"),
+        ("spread over the day, ON t.visit = s.visit", spread, "t.visit = s.visit"),
+        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.visit = s.visit"),
+        ("neighbours, ON t.visit = s.visit", together, "t.visit = s.visit"),
     )
     pair = bench.pair(rows)
     editions = itertools.count()
@@ -193,7 +194,7 @@ def changes(bench: Bench, rows: int, which: str, edition: int):
 
 
 def changed(frame, edition: int):
-    return frame.selectExpr("id", "day", "user", "page", f"seconds + {1000 * (edition + 1)} AS seconds")
+    return frame.selectExpr("id", "visit", "day", "user", "page", f"seconds + {1000 * (edition + 1)} AS seconds")
 
 
 def forget(pair: Pair) -> None:
@@ -217,7 +218,7 @@ def check_identical(bench: Bench, rows: int) -> None:
 def compare_unchanged(bench: Bench, rows: int, times: int) -> None:
     """The source holds the whole table, of which ninety percent is as it was."""
     head(f"merge of a source that is 90 % unchanged, {rows:,} rows")
-    scattered, clustered = "id % 10 = {0} % 10", f"id DIV {rows // 10} = {{0}} % 10"
+    scattered, clustered = "pmod(xxhash64(id), 10) = {0} % 10", f"id DIV {rows // 10} = {{0}} % 10"
     cases = (
         ("deletion vectors, scattered", scattered, True),
         ("no deletion vectors, clustered", clustered, False),
@@ -231,7 +232,8 @@ def compare_unchanged(bench: Bench, rows: int, times: int) -> None:
             # Each edition holds the changes of all editions before it: nine tenths are as the table has them.
             nonlocal state
             state = f"if({which.format(n)}, {-n - 1}, {state})"
-            return bench.source(bench.visits(rows).selectExpr("id", "day", "user", "page", f"{state} AS seconds"))
+            columns = ("id", "visit", "day", "user", "page", f"{state} AS seconds")
+            return bench.source(bench.visits(rows).selectExpr(*columns))
 
         # The warm-up comes first, and its changes are those of the first edition.
         ready = [edition(n) for n in range(times + 1)]
@@ -267,7 +269,7 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
         line(
             name,
             bench.fight(
-                lambda frame, pair=pair: bench.publish(pair, frame, twice.dedup_insert(keys=["id"])),
+                lambda frame, pair=pair: bench.publish(pair, frame, twice.dedup_insert(keys=["visit"])),
                 lambda frame, pair=pair: bench.insert_by_hand(pair, frame),
                 batch,
                 times,

@@ -61,7 +61,9 @@ class Replays:
             return self.bench.visits(self.rows, 10)
         number = (day - FIRST).days
         spread = self.bench.visits(self.rows).where(f"pmod(xxhash64(id, {number}), {self.rows // CHANGED}) = 0")
-        return spread.selectExpr("id", "day", "user", "page", f"seconds + {1000 * edition + number} AS seconds")
+        return spread.selectExpr(
+            "id", "visit", "day", "user", "page", f"seconds + {1000 * edition + number} AS seconds"
+        )
 
     def fill(self) -> None:
         for day in self.days:

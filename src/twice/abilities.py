@@ -62,6 +62,7 @@ class Staged:
         lineage: Column of the rows that carries their slot, or nothing.
         keeps: Without a handle: the slot's older rows stay, and have to be there still.
         batches: How many rows each batch of a draft brought, in their order.
+        history: Name under which change rows were kept, or nothing.
     """
 
     rows: int
@@ -72,6 +73,7 @@ class Staged:
     lineage: str = ""
     keeps: bool = False
     batches: tuple[int, ...] = ()
+    history: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,11 +249,13 @@ class Editions:
 
     Attributes:
         names: Names under which they are kept; that of the rows at hand is among them.
+        own: The name of the rows at hand: a new one for every try, since a later try may have read other inputs.
         replaced: Name of the slot's older rows, or nothing.
         whole: Make the whole table of them, and not only the rows whose keys are touched.
     """
 
     names: tuple[str, ...]
+    own: str
     replaced: str = ""
     whole: bool = False
 
@@ -264,7 +268,7 @@ class KeepsHistory(Protocol):
     def stage_history(
         self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str], editions: Editions
     ) -> Staged:
-        """Keep the rows under the attempt's name, where no reader looks, and write what the table's rows become.
+        """Keep the rows under a name, where no reader looks, and write what the table's rows become.
 
         Rows that are kept count only through a receipt that names them.
         """

@@ -539,15 +539,9 @@ class _Attempt:
             once=tuple(sorted(once)),
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
-            history=self._history(slot, before),
+            history=staged.history if slot == self.job.slot.text else before.history if before else "",
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
-
-    def _history(self, slot: str, before: Receipt | None) -> str:
-        """Name the change rows of a slot: those of this attempt, or of a companion those that it had."""
-        if not self.job.pattern.keeps_history:
-            return ""
-        return self.name if slot == self.job.slot.text else before.history if before else ""
 
     def _settle(
         self, plan: Plan, work: Work, staged: Staged, receipts: Sequence[Receipt], reply: str

@@ -11,7 +11,7 @@ versions and inputs may then be thrown away, and no other slot has to be done ag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from twice.abilities import Drafts, Editions, KeepsHistory, Merges, Rows, Staged, Work
@@ -20,7 +20,7 @@ from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
 from twice.replays import Draft, draft_before, later, published, start_of
-from twice.runs import Receipt, Slot
+from twice.runs import Receipt, Slot, new_attempt
 from twice.sight import Past, Sight
 
 
@@ -120,11 +120,12 @@ class StatefulMerger(OnTarget):
         """Make the rows of the keys that are touched, or of all keys after a change from outside."""
         kept = {slot.text: work.base.receipts[slot.text].history for slot in published(work.base, forced=work.heals)}
         replaced = work.base.receipt(work.slot)
-        names = {**kept, work.slot: work.attempt}
+        own = new_attempt(work.attempt, 0)
+        names = {**kept, work.slot: own}
         ordered = tuple(names[text] for text in sorted(names, key=lambda text: start_of(Slot.parse(text))))
-        editions = Editions(ordered, replaced.history if replaced else "", work.heals)
+        editions = Editions(ordered, own, replaced.history if replaced else "", work.heals)
         staged: Staged = store.stage_history(work, rows, self.rule, self.partitioned_by, editions)
-        return staged
+        return replace(staged, history=own)
 
     def publish(self, slot: Slot, zone: str) -> Step:
         """Say what the one visible step does."""

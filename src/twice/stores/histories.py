@@ -1,6 +1,6 @@
 """Where are the change rows of a stateful merger kept, on stores that write through Spark?
 
-In a table of the same store beside the target, to which every attempt adds its rows under its own name.
+In a table of the same store beside the target, to which every try adds its rows under a name of its own.
 They are inert: a row counts once a receipt of the target names it. So an attempt that dies, or loses
 against a twin, leaves rows behind that nobody looks at.
 """
@@ -57,7 +57,7 @@ class Histories(KeepsHistory):
         _refuse_adopted(work)
         schema = self.schema_of(work.name) if work.base.exists else ""
         source = merging.prepared(frames.fitted(rows, schema, work, rule.besides)[0], rule)
-        _keep(self, work, frames.labelled(source.rows, merging.LABEL, work.attempt))
+        _keep(self, work, frames.labelled(source.rows, merging.LABEL, editions.own), editions.own)
         reach("history.kept")
         history = frames.with_columns_of(
             self.read(history_of(work.name)), frames.schema_text(frames.labelled(source.rows, merging.LABEL, ""))
@@ -68,14 +68,14 @@ class Histories(KeepsHistory):
         return replace(staged, rows=source.count)
 
 
-def _keep(store: _Tables, work: Work, rows: Any) -> None:
-    """Add rows to the history in a commit of their own, whose slot is the attempt."""
+def _keep(store: _Tables, work: Work, rows: Any, own: str) -> None:
+    """Add rows to the history in a commit of their own, whose slot is their name."""
     name = history_of(work.name)
     target = Slot.parse(work.slot).target
-    slot = f"v1:history:{target.store}:{quote(name, safe='/._-')}:key={work.attempt}"
-    kept = Work(name=name, slot=slot, attempt=work.attempt, generation=1, base=store.look(name), columns=_ANY_COLUMNS)
+    slot = f"v1:history:{target.store}:{quote(name, safe='/._-')}:key={own}"
+    kept = Work(name=name, slot=slot, attempt=own, generation=1, base=store.look(name), columns=_ANY_COLUMNS)
     staged = store.stage_append(kept, rows, None, None)
-    store.publish(kept, staged, [Receipt(slot, 1, work.attempt, "", "", kept.base.owner, rows=staged.rows)])
+    store.publish(kept, staged, [Receipt(slot, 1, own, "", "", kept.base.owner, rows=staged.rows)])
 
 
 def history_of(name: str) -> str:

@@ -251,7 +251,7 @@ class MemoryStore(
     ) -> Staged:
         """Keep the rows in a list, and hold the table as it will be."""
         source = merges.prepared(self._fitted(work, rows, rule.besides), rule)
-        self._history.setdefault(work.name, {})[work.attempt] = source
+        self._history.setdefault(work.name, {})[editions.own] = source
         kept = self._history[work.name]
         now = self._newest(work.name)
         batches = [kept[name] for name in editions.names]
