@@ -7,8 +7,8 @@ person accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
 from twice.plans import Pattern, Plan
@@ -35,7 +35,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything a decision depends on."""
+    """Everything a decision depends on.
+
+    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on.
+    """
 
     slot: Slot
     pattern: Pattern
@@ -44,7 +47,7 @@ class Question:
     code: str
     rerun_on_code: bool
     ledger_id: str
-    known: Receipt | None
+    known: Sequence[Receipt]
     accepted: str
     asked: Asked
     past: Callable[[], Past] = Past
@@ -165,7 +168,7 @@ def _check_owner(question: Question, sight: Sight) -> None:
             "Its rows and receipts are there.",
             f"Take it over again with: twice adopt {question.slot.target.text}",
         )
-    lost = question.known is None
+    lost = not question.known
     raise Stranger(
         f"The target {question.slot.target.text} belongs to another ledger"
         f" ({sight.owner[:8] or 'forgotten with its log'}; this one is {question.ledger_id[:8]}).",
@@ -177,11 +180,13 @@ def _check_owner(question: Question, sight: Sight) -> None:
 
 
 def _check_ledger_ahead(question: Question, sight: Sight) -> None:
-    fence = sight.fence(question.slot.text)
-    if question.known is None or question.known.generation <= fence or question.asked.force:
+    ahead = [receipt for receipt in question.known if receipt.generation > sight.fence(receipt.slot)]
+    if not ahead or question.asked.force:
         return
+    first = min(ahead, key=lambda receipt: receipt.slot)
     raise LedgerAhead(
-        f"The ledger knows generation {question.known.generation} of {question.slot.label}, the store has {fence or 'none'}.",
+        f"The ledger knows generation {first.generation} of {Slot.parse(first.slot).label},"
+        f" the store has {sight.fence(first.slot) or 'none'}.",
         "The table was replaced, dropped or brought back from a backup: nothing is guessed.",
         "Use --force to publish the slot again, or twice ledger rebuild to believe the store.",
     )
@@ -260,6 +265,15 @@ def _why_again(question: Question, before: Receipt) -> str:
     return "the code changed"
 
 
+def _without_absent(question: Question, sight: Sight) -> Sight:
+    """Count as gone what was restored away, also if others changed the table since: nobody asked for it back."""
+    if not (question.pattern.builds_on_all and sight.ended) or question.asked.force:
+        return sight
+    newest = next(iter(question.past().states), None)
+    absent = {slot for slot in sight.ended if newest and slot not in newest.holds}
+    return replace(sight, gone=sight.gone | absent)
+
+
 def _companions(question: Question, sight: Sight) -> tuple[Slot, ...]:
     """Return the slots that have to be done with this one, and those that were asked for besides."""
     found = question.pattern.companions(question.slot, sight, forced=question.asked.force)
@@ -290,8 +304,9 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     fence = sight.fence(slot.text)
     if action == "skip":
         return Plan(slot, pattern.name, action, reason, fence, sight, notes=notes)
-    companions = _companions(question, sight)
-    draft = pattern.draft(slot, sight, companions, question.past, forced=question.asked.force)
+    present = _without_absent(question, sight)
+    companions = _companions(question, present)
+    draft = pattern.draft(slot, present, companions, question.past, forced=question.asked.force)
     pending = companions if pattern.shows_each else ()
     notes += _told(companions, sight) if not pending else _shown(pending)
     if draft:

@@ -84,13 +84,21 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     and is never overwritten with inputs that are older than its own.
     """
     # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
-    known = ledger.known(job.slot.text)
+    known = _known(job, ledger)
     sight = store.look(job.table)
     inputs = job.resolve()
     reach("inputs.resolved")
     found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
     plan = _decide(job, store, sight, ledger, asked, found, known)
     return _with_others(job, plan, inputs, found)
+
+
+def _known(job: Job, ledger: SqliteLedger) -> list[Receipt]:
+    """Return what the ledger knows of the slot, or of all slots that it builds on."""
+    if job.pattern.builds_on_all:
+        return [receipt for receipt, _ in ledger.published(job.slot.target.text)]
+    known = ledger.known(job.slot.text)
+    return [known] if known else []
 
 
 def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint: str) -> Considered:
@@ -165,7 +173,7 @@ def _part(job: Job, plan: Plan) -> Part:
 
 
 def _decide(
-    job: Job, store: Store, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Receipt | None
+    job: Job, store: Store, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Sequence[Receipt]
 ) -> Plan:
     question = Question(
         slot=job.slot,
@@ -402,7 +410,7 @@ class _Attempt:
 
     def _considered_now(self, before: Considered) -> Considered:
         """Plan on what is there now: the lease may have been waited for, or a compare lost."""
-        known = self.ledger.known(self.job.slot.text)
+        known = _known(self.job, self.ledger)
         sight = self.store.look(self.job.table)
         if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
             plan = _decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)

@@ -65,8 +65,7 @@ def draft_before(slot: Slot, sight: Sight, past: Past, *, forced: bool) -> Draft
         if why:
             passed.append(f"version {state.version}: {why}")
             continue
-        between = tuple(other for text, other in earlier.items() if text not in state.holds)
-        return Draft(state.version, between, tuple(passed))
+        return Draft(state.version, _between(state, earlier), tuple(passed))
     raise NotPublished(
         f"The state before {slot.label} cannot be found: no version is left that holds only earlier slots.",
         ("Lost: " + "; ".join(passed) + ". " if passed else "") + "Nothing was published, and the target is as it was.",
@@ -76,9 +75,18 @@ def draft_before(slot: Slot, sight: Sight, past: Past, *, forced: bool) -> Draft
 
 def _holds_only(state: State, earlier: Mapping[str, Slot], sight: Sight) -> bool:
     """An older generation of an earlier slot would quietly come back, so each has to be the current one."""
-    return state.known and all(
+    if not state.known or not all(
         slot in earlier and sight.fence(slot) == generation for slot, generation in state.holds.items()
-    )
+    ):
+        return False
+    # What it lacks is done after what it holds, so it may lack only later slots.
+    last = max((start_of(earlier[slot]) for slot in state.holds), default="")
+    return all(start_of(slot) > last for slot in _between(state, earlier))
+
+
+def _between(state: State, earlier: Mapping[str, Slot]) -> tuple[Slot, ...]:
+    """Return the earlier slots that a version lacks."""
+    return tuple(slot for text, slot in earlier.items() if text not in state.holds)
 
 
 def later(slot: Slot, sight: Sight, *, forced: bool) -> tuple[Slot, ...]:

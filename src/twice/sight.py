@@ -110,12 +110,19 @@ class State:
         """
         lacking = {slot for slot, found in sight.receipts.items() if self.holds.get(slot) != found.generation}
         lacking -= published
-        kept = {slot: why for slot, why in sight.ended.items() if self.outside and slot not in lacking | published}
+        kept = {} if not self.outside else self._unvouched(sight, lacking | published)
         why = f"version {version} starts from an older one, from before the slot's rows"
-        outside = self.outside if kept else f"version {version}" if lacking else ""
+        # A new name wherever something went away: whoever accepted an older change has not accepted this.
+        outside = f"version {version}" if lacking else self.outside if kept else ""
         # Of a slot that is here in an older edition, some rows are.
         gone = frozenset(lacking - set(self.holds))
         return replace(sight, ended={**kept, **dict.fromkeys(lacking, why)}, gone=gone, outside=outside)
+
+    def _unvouched(self, sight: Sight, others: AbstractSet[str]) -> dict[str, str]:
+        """Return the slots that are here with a change from outside, and why they are not vouched for."""
+        why = f"the table starts from version {self.version}, which was changed from outside"
+        known = {} if sight.changed_outside == self.outside else dict.fromkeys(self.holds, why)
+        return {slot: reason for slot, reason in {**known, **sight.ended}.items() if slot not in others}
 
 
 @dataclass(frozen=True)

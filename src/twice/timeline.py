@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from twice.abilities import Difference, Drafts
@@ -76,7 +77,7 @@ def version_named(project: Project, target: Target, text: str) -> int:
     if text.isdigit():
         return int(text)
     zone = next((p.zone for p in project.pipelines.values() if p.target == target), "UTC")
-    return _state_after(project, target, parse_moment(text, zone_named(zone)).isoformat(), text)
+    return _state_after(project, target, parse_moment(text, zone_named(zone)).astimezone(UTC).isoformat(), text)
 
 
 def _state_after(project: Project, target: Target, moment: str, text: str) -> int:
@@ -84,11 +85,11 @@ def _state_after(project: Project, target: Target, moment: str, text: str) -> in
     wanted = {slot.text: slot for slot in published(sight, forced=False) if start_of(slot) <= moment}
     if not wanted:
         raise Misuse(f"Nothing of {target.text} was published for {text}, or for a time before it.")
-    for state in _past(project, target).states:
-        if all(sight.fence(slot) == generation and slot in wanted for slot, generation in state.holds.items()):
-            lacking = [slot for slot in wanted if slot not in state.holds]
-            if lacking:
-                break
+    states = list(_past(project, target).states)
+    # What somebody changed from outside is not what the slots say, unless there is nothing else.
+    for state in sorted(states, key=lambda state: bool(state.outside)):
+        current = all(sight.fence(slot) == generation for slot, generation in state.holds.items())
+        if current and set(state.holds) == set(wanted):
             return state.version
     latest = max(wanted.values(), key=start_of)
     raise NotPublished(

@@ -23,7 +23,7 @@ QUESTION = Question(
     code="code",
     rerun_on_code=False,
     ledger_id="me",
-    known=None,
+    known=(),
     accepted="",
     asked=Asked(),
 )
@@ -115,12 +115,12 @@ def test_another_ledgers_target_is_refused():
 
 def test_after_a_loss_the_refusal_names_the_rebuild():
     with pytest.raises(Stranger, match="If this project's ledger was lost"):
-        ask(seen(receipt_of(SLOT), owner="them"), known=None)
+        ask(seen(receipt_of(SLOT), owner="them"), known=())
 
 
 def test_a_target_that_was_taken_away_says_so():
     with pytest.raises(Stranger, match="Another project has taken the target over"):
-        ask(seen(receipt_of(SLOT), owner="them"), known=receipt_of(SLOT))
+        ask(seen(receipt_of(SLOT), owner="them"), known=[receipt_of(SLOT)])
 
 
 def test_receipts_without_an_owner_are_not_ours():
@@ -154,21 +154,21 @@ def test_force_publishes_to_a_filled_table():
 
 def test_a_store_that_went_back_in_time_is_refused():
     with pytest.raises(LedgerAhead, match=r"generation 3 of 2024-09-20T00:00Z, the store has 1"):
-        ask(PUBLISHED, known=receipt_of(SLOT, 3))
+        ask(PUBLISHED, known=[receipt_of(SLOT, 3)])
 
 
 def test_a_table_that_is_gone_is_refused():
     with pytest.raises(LedgerAhead, match="the store has none"):
-        ask(Sight(), known=receipt_of(SLOT))
+        ask(Sight(), known=[receipt_of(SLOT)])
 
 
 @pytest.mark.parametrize("known", [None, receipt_of(SLOT, 1), receipt_of(SLOT, 2)])
 def test_a_ledger_that_lags_or_agrees_changes_nothing(known):
-    assert ask(seen(receipt_of(SLOT, 2)), known=known).action == "skip"
+    assert ask(seen(receipt_of(SLOT, 2)), known=[known] if known else []).action == "skip"
 
 
 def test_force_publishes_on_what_the_store_has():
-    assert ask(PUBLISHED, known=receipt_of(SLOT, 3), asked=FORCE).generation == 2
+    assert ask(PUBLISHED, known=[receipt_of(SLOT, 3)], asked=FORCE).generation == 2
 
 
 # ------------------------------------------------------------------ neighbours

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twice.abilities import Difference, Rows, Work
 from twice.columns import Fit, fit
 from twice.errors import Misuse, NotPublished
+from twice.merges import MergeRule
 from twice.slices import column_taken, missing_column, quoted
 from twice.sources.files import spark_path
 
@@ -110,6 +111,27 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
         for field in struct.fields
     ]
     return rows.select(*columns, *(rows[quoted(column)] for column in besides)), fits
+
+
+def fitted_in_turn(
+    batches: Sequence[Any], schema: str, work: Work, rule: MergeRule
+) -> tuple[list[DataFrame], str, tuple[str, ...] | None]:
+    """Make each of several batches fit the table as it is after those before it.
+
+    Returns them with the table's columns afterwards, and the columns whose type grows; None if the columns stay.
+
+    Raises:
+        NotPublished: A batch does not fit, and the policy refuses that.
+    """
+    fits, widened, changes = [], set[str](), False
+    for rows in batches:
+        rule.check_columns(checked(rows).columns)
+        fit_rows, how = fitted(rows, schema, work, rule.besides)
+        changes = changes or (bool(schema) and how.changes_table)
+        widened |= set(how.widened)
+        schema = schema_text(fit_rows.drop(*rule.besides)) if how.changes_table or not schema else schema
+        fits.append(fit_rows)
+    return fits, schema, tuple(sorted(widened)) if changes else None
 
 
 def with_column(schema: str, column: str, kind: str, name: str) -> str:

@@ -226,8 +226,10 @@ class MemoryStore(
         start = self._version(work.name, base)
         rows: Sequence[Row] = [row for _, row in start.rows]
         counts = []
+        columns = self._newest(work.name).columns
         for batch in batches:
-            source = merges.prepared(self._fitted(work, batch, rule.besides), rule)
+            source = merges.prepared(self._fitted(work, batch, rule.besides, columns), rule)
+            columns = tuple(sorted({*columns, *rule.stored(_columns(source))}))
             counts.append(len(source))
             widened = self._widened(replace(start, rows=tuple(("", row) for row in rows)), source, rule.besides)
             rows = merges.merged((row for _, row in widened), source, rule).rows
@@ -375,10 +377,12 @@ class MemoryStore(
         """Return rows with one more column that holds a literal."""
         return [with_label(row, column, label) for row in rows]
 
-    def _fitted(self, work: Work, rows: Rows, besides: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def _fitted(
+        self, work: Work, rows: Rows, besides: Sequence[str] = (), columns: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
         """Make the rows fit the table's columns; in memory a column has no type."""
         kept = [dict(row) for row in rows]
-        columns = self._newest(work.name).columns
+        columns = self._newest(work.name).columns if columns is None else columns
         if not columns or not kept:
             return kept
         found = dict.fromkeys((name for row in kept for name in row if name not in besides), "any")

@@ -36,6 +36,10 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used | live))
         if dry_run:
             return _measure(table, dead)
+        # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
+        for version in expired:
+            log.bury(table, version)
+        reach("parquet.sweep.buried")
         if not set(dead) <= set(current.swept):
             try:
                 named = tuple(sorted({*current.swept, *dead}))
@@ -43,8 +47,6 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
             except Conflict:
                 continue
             reach("parquet.sweep.named")
-        for version in expired:
-            log.bury(table, version)
         found = _measure(table, dead)
         for attempt in dead:
             shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)

@@ -191,7 +191,7 @@ class Transaction:
 
     def files_of(self, start: Start, part: DataFrame) -> Any:
         """Return the files of an older version in which the part lies that a filtered frame reads."""
-        return start.snapshot.filesForScan(self._seq(_conditions(part)), False).files()
+        return start.snapshot.filesForScan(self._seq(_conditions(part)), True).files()
 
     def started(self, start: Start | None, touched: Any) -> Any:
         """Return the actions that leave an older version without some of its files; None is an empty table.

@@ -33,6 +33,7 @@ _CHANGE = ('"dataChange":true', '"dataChange": true')
 _KEPT = "delta.deletedFileRetentionDuration"
 _KEPT_DAYS = 7
 _DAY_MILLISECONDS = 86_400_000
+_SAFE_SHARE = 0.95
 _REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
 FORMAT = 1
 MADE_BY = "twice"
@@ -235,7 +236,9 @@ class _Walk:
         if payload.starts_from is not None:
             # What had been left behind came back by a restore: what else was in it then is not known here.
             self.foreign += [one for one in self.restores if payload.starts_from < (one.restored_to or 0) < version]
-        if payload.carried and not self.carried:
+        # What is true after a commit that started from an older version is said by itself alone: a newer one
+        # that carries what was seen before it speaks of a table that was left behind.
+        if payload.carried and (not self.carried or payload.starts_from is not None):
             self._take_carried(payload.carried)
 
     def _take_carried(self, carried: Sight) -> None:
@@ -243,8 +246,10 @@ class _Walk:
         self.data_version = max(self.data_version, carried.data_version)
         for slot, receipt in carried.receipts.items():
             self.editions.setdefault(slot, set()).add(receipt.first_version or 0)
-            if self._keep(receipt) and slot in carried.ended:
-                self.carried_ended[slot] = carried.ended[slot]
+            if self._keep(receipt) or self.receipts[slot] == receipt:
+                self.carried_ended.pop(slot, None)
+                if slot in carried.ended:
+                    self.carried_ended[slot] = carried.ended[slot]
 
     def _keep(self, receipt: Receipt) -> bool:
         known = self.receipts.get(receipt.slot)
@@ -323,6 +328,8 @@ def look(table: str) -> Sight:
             break
         walk.take(read_commit(table, version))
     receipts, ended = walk.receipts, walk.ended()
+    if any(NO_TABLE < (restore.restored_to or 0) <= walk.stop for restore in walk.restores):
+        ended = {**_ended_by_states(table, receipts), **ended}
     if versions[0] > walk.stop + 1:
         receipts, ended = _beyond_the_log(table, versions[0], receipts, ended)
     return Sight(
@@ -339,14 +346,33 @@ def look(table: str) -> Sight:
     )
 
 
+def _ended_by_states(table: str, receipts: Mapping[str, Receipt]) -> dict[str, str]:
+    """Tell whose rows a restore left out that went back to before what a carrier speaks of."""
+    newest = states(table)[-1]
+    if not newest.known:
+        # The version that it went back to is cleaned from the log; when its slots were first written is known.
+        return {}
+    return {
+        slot: "a restore brought back a version without the slot's rows, or with changes from outside"
+        for slot, receipt in receipts.items()
+        if newest.holds.get(slot) != receipt.generation or newest.outside
+    }
+
+
 def states(table: str) -> list[State]:
     """Tell of every version that is in the log whose rows it holds, oldest first."""
     versions = commit_versions(table)
     now = State(NO_TABLE, known=not versions or versions[0] == 0)
     found = {NO_TABLE: now}
+    fences: dict[str, int] = {}
     for version in versions:
         commit = read_commit(table, version)
-        now = replace(_state_after(commit, now, found), version=version, made_at=_moment(commit.milliseconds))
+        for receipt in commit.payload.receipts if commit.payload else ():
+            fences[receipt.slot] = max(receipt.generation, fences.get(receipt.slot, 0))
+        now = replace(_state_after(commit, now, found, fences), version=version, made_at=_moment(commit.milliseconds))
+        if commit.payload is None and commit.changes_data and commit.table_id and version:
+            # Somebody gave the table other columns or another layout: older files may not fit into it any more.
+            found = {one: replace(state, known=state.known and one == NO_TABLE) for one, state in found.items()}
         found[version] = now
         if version == 0 and not commit.payload:
             # Somebody else's table, which was taken over as it was: there is no state before it.
@@ -354,7 +380,7 @@ def states(table: str) -> list[State]:
     return list(found.values())
 
 
-def _state_after(commit: Commit, before: State, found: Mapping[int, State]) -> State:
+def _state_after(commit: Commit, before: State, found: Mapping[int, State], fences: Mapping[str, int]) -> State:
     """Return whose rows are there after a commit; only its own version and time are not told."""
     payload = commit.payload
     if payload is None and commit.restored_to is None:
@@ -366,6 +392,9 @@ def _state_after(commit: Commit, before: State, found: Mapping[int, State]) -> S
     elif payload.carried and not before.known:
         before = _state_of(payload.carried)
     new = {receipt.slot: receipt.generation for receipt in payload.receipts}
+    if payload.starts_from is not None and before.outside:
+        lacks = any({**before.holds, **new}.get(slot) != fence for slot, fence in fences.items())
+        before = replace(before, outside=f"version {commit.version}" if lacks else before.outside)
     if payload.scope == "table":
         return replace(before, holds=new, outside="", known=True)
     return replace(before, holds={**before.holds, **new}) if new else before
@@ -394,7 +423,7 @@ def lost(table: str, version: int) -> str:
     kept = days_of(_property(table, _KEPT), _KEPT_DAYS)
     # What was taken away since then may be vacuumed at any moment, and with it the table that starts from it.
     following = next(one for one in commits if one > version)
-    if time.time() * 1000 - _modified(table, following) > kept * _DAY_MILLISECONDS:
+    if time.time() * 1000 - _modified(table, following) > kept * _DAY_MILLISECONDS * _SAFE_SHARE:
         return f"it is older than the {kept:g} days that the table keeps ({_KEPT})"
     files = _files_at(table, checkpoint, needed)
     gone = next((path for path in sorted(files) if not os.path.exists(os.path.join(table, unquote(path)))), "")
@@ -430,15 +459,18 @@ def days_of(interval: str, default: float) -> float:
 
 
 def _files_at(table: str, checkpoint: int, commits: Iterable[int]) -> set[str]:
-    """Return the files of a version; a checkpoint that keeps them elsewhere tells of none, and Spark is asked later."""
-    files = {str(add["path"]) for path in _checkpoints(table).get(checkpoint, ()) for add in _actions(path, "add")}
+    """Return the files of a version; a checkpoint may keep them in files of its own."""
+    paths = list(_checkpoints(table).get(checkpoint, ()))
+    paths += [
+        os.path.join(log_folder(table), "_sidecars", str(one["path"])) for p in paths for one in _actions(p, "sidecar")
+    ]
+    files = {str(add["path"]) for path in paths for add in _actions(path, "add")}
     for version in commits:
         with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
-            for action in map(json.loads, lines):
-                if "remove" in action:
-                    files.discard(action["remove"]["path"])
-                elif "add" in action:
-                    files.add(action["add"]["path"])
+            actions = list(map(json.loads, lines))
+        # A file that only gets another deletion vector is removed and added by one commit.
+        files -= {action["remove"]["path"] for action in actions if "remove" in action}
+        files |= {action["add"]["path"] for action in actions if "add" in action}
     return files
 
 
@@ -508,5 +540,5 @@ def _actions(checkpoint: str, kind: str) -> Iterator[Mapping[str, Any]]:
     from pyarrow import parquet
 
     # Of files, which are many, only the path is read.
-    rows = parquet.read_table(checkpoint, columns=["add.path" if kind == "add" else kind]).to_pylist()
-    yield from (row[kind] for row in rows if row[kind] and any(value is not None for value in row[kind].values()))
+    rows = parquet.ParquetFile(checkpoint).read(columns=["add.path" if kind == "add" else kind]).to_pylist()
+    yield from (row[kind] for row in rows if row.get(kind) and any(value is not None for value in row[kind].values()))

@@ -73,13 +73,17 @@ class Locations(Protocol):
 
 @dataclass(frozen=True)
 class _Written:
-    """Files that a transaction has written, and the actions that will make them visible."""
+    """Files that a transaction has written, and the actions that will make them visible.
+
+    A draft also adds files of an older version again: `new` are then the actions of those that it wrote itself.
+    """
 
     transaction: Transaction
     actions: Any
     scope: str
     predicate: str = ""
     starts_from: int | None = None
+    new: Any = None
 
     @property
     def mode(self) -> str:
@@ -295,10 +299,14 @@ class DeltaStore(
     def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
         """Find what changes in a transaction of our own, and let Delta write just that."""
         rule.check_columns(frames.checked(rows).columns)
-        transaction, rows = self._opened_for(work, rows, besides=rule.besides)
+        # What is computed from the whole table is computed from what the plan saw, and from nothing newer.
+        base = work.base.version if work.compares_head else None
+        transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
         source = merging.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
+        if work.compares_head:
+            transaction.reads(None)
         files, target = self._searched(transaction, source.bounds)
         changes = merging.changes(source, target, rule)
         notes = changes.notes(source.count)
@@ -340,7 +348,7 @@ class DeltaStore(
     ) -> Staged:
         """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
         transaction = self._open(work, base=work.base.version)
-        fits = [self._fitted(work, transaction, rows, rule) for rows in batches]
+        fits = self._fitted(work, transaction, batches, rule)
         source = merging.prepared_batches(fits, rule, transaction.partition_columns or layout)
         start = transaction.start(base) if base != NO_TABLE else None
         files, there = self._searched_at(transaction, start, source.bounds) if start else (transaction.none(), None)
@@ -360,11 +368,12 @@ class DeltaStore(
                 f"A replay of {source.count} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
                 "Nothing was published, and the target is as it was.",
             )
+        new = actions
         if transaction.exists:
             transaction.reads(None)
             actions = actions.concat(transaction.started(start, touched))
         reach("delta.files.written")
-        handle = _Written(transaction, actions, "rows", starts_from=base)
+        handle = _Written(transaction, actions, "rows", starts_from=base, new=new)
         return Staged(source.count, handle=handle, notes=changes.notes(source.count), batches=source.batches)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
@@ -382,12 +391,18 @@ class DeltaStore(
         actions = transaction.started(transaction.start(version), transaction.none())
         with locked(self.engine.spark, table) as lock:
             _check_owner(log.look(table), owner)
+            _check_start(table, version)
             reach("delta.locked")
             transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite")
 
-    def _fitted(self, work: Work, transaction: Transaction, rows: Rows, rule: MergeRule) -> Any:
-        rule.check_columns(frames.checked(rows).columns)
-        return self._fits(transaction, rows, work, rule.besides)
+    def _fitted(self, work: Work, transaction: Transaction, batches: Sequence[Rows], rule: MergeRule) -> list[Any]:
+        """Make each batch fit what the table is after those before it; the table's columns change once."""
+        fits, schema, widened = frames.fitted_in_turn(batches, transaction.schema, work, rule)
+        if transaction.exists and schema != transaction.schema and widened is not None:
+            transaction.evolve(frames.read_parquet(self.engine.spark, [], schema), widened)
+        else:
+            transaction.keep_versions(work.keep_days)
+        return fits
 
     def _searched_at(self, transaction: Transaction, start: Start, bounds: str) -> tuple[Any, Any]:
         """Return the files and the rows of an older version in which keys are looked for."""
@@ -418,7 +433,10 @@ class DeltaStore(
     def _fits(self, transaction: Transaction, rows: Rows, work: Work, besides: Sequence[str]) -> Any:
         fitted, fits = frames.fitted(frames.checked(rows), transaction.schema, work, besides)
         if fits.changes_table:
+            # Delta changes a table's metadata once in a transaction: how long versions are kept waits for the next.
             transaction.evolve(fitted.drop(*besides).limit(0), widened=fits.widened)
+        else:
+            transaction.keep_versions(work.keep_days)
         return fitted
 
     def _searched(self, transaction: Transaction, *conditions: str) -> tuple[Any, Any]:
@@ -469,7 +487,6 @@ class DeltaStore(
                 "A rerun after that could not be told from a first run.",
                 "Unset that property of the table.",
             )
-        transaction.keep_versions(work.keep_days)
         return transaction
 
     def _stage(
@@ -542,6 +559,7 @@ class DeltaStore(
             _check_owner(now, receipts[0].owner)
             if staged.keeps and work.slot in now.ended:
                 raise Conflict("the rows that were to be kept are gone")
+            _check_start(table, written.starts_from)
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
@@ -574,6 +592,7 @@ class DeltaStore(
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
+        transaction.keep_versions(work.keep_days)
         transaction.reads(None)
         return _Written(transaction, transaction.none(), "nothing")
 
@@ -637,7 +656,7 @@ class DeltaStore(
         if not isinstance(written, _Written):
             return
         table = self.table(work.name)
-        for path in written.transaction.new_files(written.actions):
+        for path in written.transaction.new_files(written.actions if written.new is None else written.new):
             _unlink(os.path.join(table, unquote(path)))
 
     def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
@@ -708,6 +727,13 @@ def _check_owner(now: Sight, owner: str) -> None:
     """The owner is compared under the lock, where no other publish can change it."""
     if now.owner not in ("", owner):
         raise Conflict("another ledger took the table")
+
+
+def _check_start(table: str, version: int | None) -> None:
+    """Files of an older version that come back are looked at once more: a vacuum makes no conflict."""
+    why = "" if version is None else log.lost(table, version)
+    if why:
+        raise Conflict(f"version {version} cannot be started from any more: {why}")
 
 
 def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, least: int = 0) -> bool:

@@ -132,7 +132,7 @@ class ParquetStore(
             receipts=current.receipts,
             ended={**current.ended, **damaged},
             # A publish takes the place of all files of its slot, so what is damaged never comes back.
-            gone=frozenset({**current.ended, **damaged}) - set(current.older),
+            gone=(frozenset(current.ended) | _damaged_alone(table, current)) - set(current.older),
             outside="; ".join(sorted(set(damaged.values()) | set(current.ended.values()))),
             data_version=current.data_version,
             swept=frozenset(current.swept),
@@ -195,11 +195,8 @@ class ParquetStore(
         current, start = log.newest(table), log.load(table, base) if base != NO_TABLE else Manifest()
         if current.version != work.base.version:
             raise Conflict("the table moved since the plan was made")
-        for rows in batches:
-            rule.check_columns(frames.checked(rows).columns)
-        fits = [frames.fitted(rows, current.schema, work, rule.besides)[0] for rows in batches]
+        fits, schema, _ = frames.fitted_in_turn(batches, current.schema, work, rule)
         source = merging.prepared_batches(fits, rule, layout)
-        schema = frames.schema_text(merging.stored(merging.plain(source.rows), rule))
         there = merging.within(self._rows_of(work.name, start.files, schema), source.bounds)
         changes = merging.changes_of_batches(source, there if start.files else None, rule)
         touched = self._touched(work.name, start, changes.files)
@@ -495,6 +492,11 @@ def _lost(table: str, version: int) -> str:
     """Say which file of a version is gone, or nothing."""
     if version == NO_TABLE:
         return ""
+    swept = set(log.newest(table).swept)
+    if any(
+        file.path.split(os.sep)[1:2] and file.path.split(os.sep)[1] in swept for file in log.load(table, version).files
+    ):
+        return "its files were swept"
     damage = (_damage_of(os.path.join(table, file.path), file) for file in log.load(table, version).files)
     return next(filter(None, damage), "")
 
@@ -528,6 +530,13 @@ def _damage(table: str, current: Manifest) -> Iterator[tuple[str, str]]:
         why = _damage_of(os.path.join(table, file.path), file)
         if why:
             yield from ((slot, why) for slot in ([file.slot] if file.slot else current.receipts))
+
+
+def _damaged_alone(table: str, current: Manifest) -> frozenset[str]:
+    """Return the slots that have lost files of their own; of a merged file others' rows may still be there."""
+    return frozenset(
+        file.slot for file in current.files if file.slot and _damage_of(os.path.join(table, file.path), file)
+    )
 
 
 def _damage_of(path: str, file: DataFile) -> str:
