@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twice.backfills import SlotEnd, fill, slots_between, worst
+from twice.backfills import SlotEnd, fill, sights_of, slots_between, worst
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError, Waiting
@@ -166,12 +166,10 @@ def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
         return [pipeline.slot()]
     closed = pipeline.schedule.closed(datetime.now(UTC))
     slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
-    pattern, store = pipeline.pattern, project.store(pipeline.target.store)
-    if asked.force or not pattern.compares_head:
+    if asked.force or not pipeline.pattern.compares_head:
         return slots
-    tables = {slot: pattern.table(slot, pipeline.zone) for slot in slots}
-    sights = {name: store.look(name) for name in set(tables.values())}
-    return [slot for slot in slots if not pattern.refusal(slot, sights[tables[slot]], forced=False)]
+    seen = sights_of(project, pipeline, slots)
+    return [slot for slot in slots if not pipeline.pattern.refusal(slot, seen[slot], forced=False)]
 
 
 @click.command("backfill")
