@@ -152,7 +152,12 @@ def outlook(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: 
 
 
 def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Iterator[Forecast]:
+    done: dict[Slot, Slot] = {}
     for number, slot in enumerate(slots):
+        if slot in done and not asked.force:
+            # When its turn comes it is published, from the inputs of now.
+            yield Forecast(slot, "skip", f"done again with {done[slot].label}, in the same publish")
+            continue
         try:
             plan = _plan(project, pipeline, slot, asked)
         except TwiceError as error:
@@ -162,6 +167,7 @@ def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], ask
                 return
         else:
             yield Forecast(slot, plan.action, plan.reason, plan.generation, plan.notes)
+            done |= dict.fromkeys(plan.companions, slot)
 
 
 def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Outlook:

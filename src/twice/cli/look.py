@@ -76,9 +76,9 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     if output == "json":
         print_json({"pipelines": found})
         return 0
-    columns = ["pipeline", "target", "published", "missing", "stale", "unproven", "newest", "rows", "version"]
+    columns = ["pipeline", "target", "published", "missing", "unproven", "newest", "rows", "version"]
     shown = [
-        [row[column] if column not in ("missing", "stale", "unproven") else len(row[column]) for column in columns]
+        [row[column] if column not in ("missing", "unproven") else len(row[column]) for column in columns]
         for row in found
     ]
     print_table(columns, shown, empty="No pipelines. Make some with: twice init")
