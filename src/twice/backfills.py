@@ -73,10 +73,8 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
 
 def sights_of(project: Project, pipeline: Pipeline, slots: Sequence[Slot]) -> Mapping[Slot, Sight]:
     """Look at the table of each slot, at every table once."""
-    store, tables = (
-        project.store(pipeline.target.store),
-        {slot: pipeline.pattern.table(slot, pipeline.zone) for slot in slots},
-    )
+    store = project.store(pipeline.target.store)
+    tables = {slot: pipeline.pattern.table(slot, pipeline.zone) for slot in slots}
     seen = {name: store.look(name) for name in set(tables.values())}
     return {slot: seen[table] for slot, table in tables.items()}
 
@@ -174,7 +172,7 @@ def _side_by_side(
     project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int
 ) -> Iterator[SlotEnd]:
     """Fill several slots at a time, in threads that share the project."""
-    late = []
+    late, is_over = [], False
     pool = ThreadPoolExecutor(jobs, "twice-slot")
     try:
         started = [pool.submit(_filled, project, pipeline, slot, asked) for slot in slots]
@@ -184,16 +182,21 @@ def _side_by_side(
             ended = future.result()
             if isinstance(ended.error, Busy):
                 # Its own neighbours may have held the target for a moment.
-                late.append(ended.slot)
+                late.append(ended)
                 continue
             yield ended
             if ended.error and ends_all(pipeline, ended.error):
+                is_over = True
                 for other in started:
                     other.cancel()
     finally:
         # After an end by force, too: what is at work is waited for, what is not is not begun.
         pool.shutdown(cancel_futures=True)
-    yield from _one_by_one(project, pipeline, sorted(late, key=slots.index), asked)
+    if is_over:
+        yield from late
+    else:
+        again = {ended.slot for ended in late}
+        yield from _one_by_one(project, pipeline, [slot for slot in slots if slot in again], asked)
 
 
 def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> SlotEnd:
@@ -263,8 +266,8 @@ def backfill(
     errors = [ended.error for ended in ends if ended.error]
     if errors:
         raise worst(errors)
-    ends.sort(key=lambda ended: slots.index(ended.slot))
-    return [ended.outcome for ended in ends if ended.outcome]
+    outcomes = {ended.slot: ended.outcome for ended in ends if ended.outcome}
+    return [outcomes[slot] for slot in slots]
 
 
 def worst(errors: list[TwiceError]) -> TwiceError:
