@@ -14,6 +14,8 @@ TELLING = {
         "cleaner",
     ),
     "test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones": ("slice", "merger", "proxy", "cleaner"),
+    "test_a_first_pass_and_a_correction_side_by_side": ("slice", "append", "table by name"),
+    "test_a_death_among_neighbours": ("slice",),
     "test_stores_do_what_memory_does": (
         "merger-delete",
         "merger-order-partitions",

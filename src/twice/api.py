@@ -262,20 +262,28 @@ def backfill(
     end: str | datetime,
     *,
     force: bool = False,
+    missing: bool = False,
+    failed: bool = False,
+    jobs: int = 1,
     project: ProjectLike = None,
     spark: SparkSession | None = None,
     on_slot: Callable[[Any], None] | None = None,
 ) -> list[Outcome]:
     """Fill the slots that start in `[start, end)`, in order; published ones are skipped.
 
+    `missing` takes only slots that were never published, `failed` only those whose newest attempt did not
+    end well; both together take either. `jobs` slots at a time are worked on, where slots are independent.
+
     Raises:
+        Busy: A slot is being run now; nothing was started.
         TwiceError: The worst error of a slot, after all that could be done was done.
     """
     from twice.backfills import backfill as fill
 
     home = opened(project, spark)
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    return fill(home, chosen, start, end, Asked(force, resuming=True), on_slot)
+    asked = Asked(force, resuming=True)
+    return fill(home, chosen, start, end, asked, on_slot, missing=missing, failed=failed, jobs=jobs)
 
 
 def read(

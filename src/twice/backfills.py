@@ -1,29 +1,35 @@
-"""How are many slots filled, one after the other?
+"""How are many slots filled, one after the other or side by side?
 
 In order, each by the same function as a single run. A slot that fails does not stop independent
 ones; it stops those that build on it. Published slots are skipped, so a backfill that was killed
 resumes where it stood. Where every slot builds on those before it, all that is to be done is done
-in one publish: readers see the table before it, and the table after it.
+in one publish: readers see the table before it, and the table after it. Where slots are
+independent, several may be worked on at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError, Waiting
+from twice.errors import Busy, Misuse, TwiceError, Waiting
 from twice.execute import consider, execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
 from twice.jobs import Outcome
 from twice.runs import Slot
+from twice.sight import Sight
 
 if TYPE_CHECKING:
     from twice.pipelines import Pipeline
+    from twice.plans import Pattern
     from twice.project import Project
+
+_ENDED_WELL = ("published", "skipped")
 
 
 @dataclass(frozen=True)
@@ -65,42 +71,170 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
     return [Slot(pipeline.identity, pipeline.target, interval) for interval in found]
 
 
-def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> Iterator[SlotEnd]:
-    """Fill slots in order, yielding how each ended."""
+def sights_of(project: Project, pipeline: Pipeline, slots: Sequence[Slot]) -> Mapping[Slot, Sight]:
+    """Look at the table of each slot, at every table once."""
+    store = project.store(pipeline.target.store)
+    tables = {slot: pipeline.pattern.table(slot, pipeline.zone) for slot in slots}
+    seen = {name: store.look(name) for name in set(tables.values())}
+    return {slot: seen[table] for slot, table in tables.items()}
+
+
+def left_of(project: Project, pipeline: Pipeline, slots: list[Slot], *, missing: bool, failed: bool) -> list[Slot]:
+    """Return the slots that were never published, those whose newest attempt did not end well, or both; else all."""
+    if not (missing or failed):
+        return slots
+    seen = sights_of(project, pipeline, slots)
+    return [
+        slot
+        for slot in slots
+        if (missing and not seen[slot].fence(slot.text)) or (failed and _has_failed(project, slot, seen[slot]))
+    ]
+
+
+def _has_failed(project: Project, slot: Slot, sight: Sight) -> bool:
+    """Ask the ledger for the newest attempt; one that was killed left no end behind."""
+    receipt = sight.receipt(slot.text)
+    # A slot that was done with another one is published by an attempt that bears the other's name.
+    newest = project.ledger.newest_attempt(slot.text, receipt.attempt if receipt else "")
+    return newest is not None and newest.state not in _ENDED_WELL
+
+
+def check_jobs(pipeline: Pipeline, jobs: int) -> None:
+    """See that slots may be worked on side by side.
+
+    Raises:
+        Misuse: They depend on each other.
+    """
+    if jobs < 1:
+        raise Misuse(f"{jobs} slots at a time cannot be worked on.", fix="Say 1 or more.")
+    why = _why_one_by_one(pipeline.pattern) if jobs > 1 else ""
+    if why:
+        raise Misuse(
+            f"The slots of {pipeline.name!r} cannot be worked on side by side: {why}.",
+            f"That is how the pattern {pipeline.pattern.name!r} works; nothing was started.",
+            "Leave --jobs out.",
+        )
+
+
+def _why_one_by_one(pattern: Pattern) -> str:
+    if pattern.builds_on_all:
+        return "all that are to be done are one publish"
+    if pattern.in_order:
+        return "what a slot does to the table depends on the slots before it"
+    return "a publish is computed from the whole table, which must not move meanwhile" if pattern.compares_head else ""
+
+
+def check_free(project: Project, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
+    """See that nobody works on the slots now, or on the target where every slot builds on all of it.
+
+    Raises:
+        Busy: A live attempt does.
+    """
+    texts = {slot.text for slot in slots}
+    for lease in project.ledger.live_leases() if slots else ():
+        attempt = project.ledger.attempt(lease.attempt)
+        shares = attempt is not None and attempt.target == pipeline.target.text and pipeline.pattern.builds_on_all
+        if lease.name in texts or shares:
+            slot = Slot.parse(lease.name if lease.name in texts or not attempt else attempt.slot)
+            raise Busy(
+                f"{slot.label} of {pipeline.name} is being run now by attempt {lease.attempt}"
+                f" (process {lease.holder.pid} on {lease.holder.host}).",
+                "Every slot builds on all of the target; nothing was started." if shares else "Nothing was started.",
+                "Wait for it and run again; what it publishes is skipped then.",
+            )
+
+
+def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int = 1) -> Iterator[SlotEnd]:
+    """Fill slots in order, or several at a time, yielding how each ended."""
+    return (
+        _side_by_side(project, pipeline, slots, asked, jobs)
+        if jobs > 1
+        else _one_by_one(project, pipeline, slots, asked)
+    )
+
+
+def _one_by_one(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> Iterator[SlotEnd]:
     done: set[Slot] = set()
     for number, slot in enumerate(slots):
         if slot in done:
             continue
-        reach("backfill.slot")
-        pattern = pipeline.pattern
-        in_one = pattern.builds_on_all and not (pattern.shows_each or pattern.keeps_history)
-        along = _along(project, pipeline, slots[number:], asked) if in_one else ()
-        try:
-            job = project.job(pipeline, slot)
-            outcome = execute(job, project.store(slot.target.store), project.ledger, replace(asked, along=along))
-        except TwiceError as error:
-            yield SlotEnd(slot, error=error)
-            if isinstance(error, Misuse) or pipeline.pattern.in_order:
-                return
-        else:
-            yield SlotEnd(slot, outcome=outcome)
-            with_it = [other for other in slots[number + 1 :] if other in outcome.along]
+        along = along_with(project, pipeline, slots[number:], asked)
+        ended = _filled(project, pipeline, slot, replace(asked, along=along))
+        yield ended
+        if ended.error and ends_all(pipeline, ended.error):
+            return
+        if ended.outcome and pipeline.pattern.builds_on_all:
+            with_it = [other for other in slots[number + 1 :] if other in ended.outcome.along]
             done.update(with_it)
-            yield from _ends_of(project, with_it, outcome)
+            yield from _ends_of(project, with_it, ended.outcome)
 
 
-def _along(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> tuple[Slot, ...]:
-    """Return the later slots that can be done with the first one: up to one that cannot be done, if the first is to be."""
-    store, found = project.store(pipeline.target.store), []
-    for slot in slots:
-        try:
-            plan = consider(project.job(pipeline, slot), store, project.ledger, asked).plan
-        except TwiceError:
-            break
-        if slot == slots[0] and plan.skips:
-            break
-        found.append(slot)
-    return tuple(found[1:])
+def _side_by_side(
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int
+) -> Iterator[SlotEnd]:
+    """Fill several slots at a time, in threads that share the project."""
+    late, is_over = [], False
+    pool = ThreadPoolExecutor(jobs, "twice-slot")
+    try:
+        started = [pool.submit(_filled, project, pipeline, slot, asked) for slot in slots]
+        for future in as_completed(started):
+            if future.cancelled():
+                continue
+            ended = future.result()
+            if isinstance(ended.error, Busy):
+                # Its own neighbours may have held the target for a moment.
+                late.append(ended)
+                continue
+            yield ended
+            if ended.error and ends_all(pipeline, ended.error):
+                is_over = True
+                for other in started:
+                    other.cancel()
+    finally:
+        # After an end by force, too: what is at work is waited for, what is not is not begun.
+        pool.shutdown(cancel_futures=True)
+    if is_over:
+        yield from late
+    else:
+        again = {ended.slot for ended in late}
+        yield from _one_by_one(project, pipeline, [slot for slot in slots if slot in again], asked)
+
+
+def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> SlotEnd:
+    reach("backfill.slot")
+    try:
+        job = project.job(pipeline, slot)
+        return SlotEnd(slot, execute(job, project.store(slot.target.store), project.ledger, asked))
+    except TwiceError as error:
+        return SlotEnd(slot, error=error)
+
+
+def ends_all(pipeline: Pipeline, error: TwiceError) -> bool:
+    """Tell whether an error ends a backfill: the project has to be corrected, or later slots build on this one."""
+    return isinstance(error, Misuse) or pipeline.pattern.in_order
+
+
+def along_with(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> tuple[Slot, ...]:
+    """Return the later slots to be done in one publish with the first: up to one that cannot be, if the first is to be."""
+    if not is_one_publish(pipeline):
+        return ()
+    found = []
+    try:
+        first = project.job(pipeline, slots[0])
+        if consider(first, project.store(pipeline.target.store), project.ledger, asked).plan.skips:
+            return ()
+        for slot in slots[1:]:
+            project.job(pipeline, slot).resolve()
+            found.append(slot)
+    except TwiceError:
+        return tuple(found)
+    return tuple(found)
+
+
+def is_one_publish(pipeline: Pipeline) -> bool:
+    """Tell whether many slots are done in one publish: each builds on those before, and only the result is shown."""
+    pattern = pipeline.pattern
+    return pattern.builds_on_all and not (pattern.shows_each or pattern.keeps_history)
 
 
 def _ends_of(project: Project, slots: Sequence[Slot], first: Outcome) -> Iterator[SlotEnd]:
@@ -121,17 +255,26 @@ def backfill(
     end: str | datetime,
     asked: Asked,
     on_slot: Callable[[SlotEnd], None] | None = None,
+    *,
+    missing: bool = False,
+    failed: bool = False,
+    jobs: int = 1,
 ) -> list[Outcome]:
     """Fill the slots of a stretch of time; the worst error is raised at the end."""
+    check_jobs(pipeline, jobs)
+    stretch = slots_between(pipeline, start, end, datetime.now(UTC))
+    slots = left_of(project, pipeline, stretch, missing=missing, failed=failed)
+    check_free(project, pipeline, slots)
     ends = []
-    for ended in fill(project, pipeline, slots_between(pipeline, start, end, datetime.now(UTC)), asked):
+    for ended in fill(project, pipeline, slots, asked, jobs):
         ends.append(ended)
         if on_slot:
             on_slot(ended)
     errors = [ended.error for ended in ends if ended.error]
     if errors:
         raise worst(errors)
-    return [ended.outcome for ended in ends if ended.outcome]
+    outcomes = {ended.slot: ended.outcome for ended in ends if ended.outcome}
+    return [outcomes[slot] for slot in slots]
 
 
 def worst(errors: list[TwiceError]) -> TwiceError:

@@ -14,6 +14,7 @@ A process started with TWICE_FAULTS set arms itself:
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -62,14 +63,11 @@ def recording(points: list[str]) -> Action:
 
 def dying_at(fatal: str, how: type[BaseException] = Died, visit: int = 1) -> Action:
     """Raise `how` the n-th time that the point is reached."""
-    visits = 0
+    visits = itertools.count(1)  # counts right in several threads
 
     def die(point: str) -> None:
-        nonlocal visits
-        if point == fatal:
-            visits += 1
-            if visits == visit:
-                raise how(point)
+        if point == fatal and next(visits) == visit:
+            raise how(point)
 
     return die
 
@@ -82,14 +80,10 @@ def _from_environment(spec: str) -> Action:
     if kind == "record":
         return _recorder(rest)
     wanted = int(number or 1)
-    visits = 0
+    visits = itertools.count(1)
 
     def act(reached: str) -> None:
-        nonlocal visits
-        if reached != point:
-            return
-        visits += 1
-        if visits == wanted:
+        if reached == point and next(visits) == wanted:
             if kind == "kill":
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             elif kind == "pause":

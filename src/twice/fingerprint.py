@@ -81,7 +81,10 @@ class CallsCode(Protocol):
 
 
 class Source(Protocol):
-    """Where a pipeline's rows come from. One that reads targets of stores names them in `reads`."""
+    """Where a pipeline's rows come from.
+
+    One that reads targets of stores names them in `reads`, and in `follows` those whose changes it follows.
+    """
 
     def resolve(self, place: Place) -> Inputs:
         """Choose the inputs of a slot."""

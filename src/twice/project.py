@@ -1,7 +1,7 @@
 """What belongs together: settings, pipelines, stores, ledger, engine?
 
 A project is a folder with `twice.toml`; without one, the current folder with the defaults. All
-that is costly is opened at its first use.
+that is costly is opened at its first use, once, also where threads work on several slots.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from twice import light, matrix, settings
 from twice.abilities import Store
@@ -36,6 +37,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_T = TypeVar("_T")
+
+
+class _once(cached_property[_T]):  # noqa: N801 - used like the decorator that it extends
+    """A property that is computed once, whichever thread asks first."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> _T: ...
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        with instance.opening:
+            return super().__get__(instance, owner)
+
+
 class Project:
     """Everything that a run needs, opened at its first use."""
 
@@ -47,6 +67,7 @@ class Project:
         self._spark = spark
         self.only_looking = only_looking
         self._stores: dict[str, Store] = {}
+        self.opening = threading.RLock()
 
     @classmethod
     def open(
@@ -65,7 +86,7 @@ class Project:
         root = settings.find_root(start) or start.resolve()
         return cls(settings.load(root, overrides), spark, only_looking=only_looking)
 
-    @cached_property
+    @_once
     def ledger(self) -> SqliteLedger:
         """The ledger, made at its first use."""
         path = self.settings.ledger_path
@@ -79,7 +100,7 @@ class Project:
             renew_seconds=self.settings["leases.renew_seconds"],
         )
 
-    @cached_property
+    @_once
     def pipelines(self) -> Mapping[str, Pipeline]:
         """All pipelines of the project's modules, by name, for looking and deciding."""
         with light.without_spark(str(self.root)) as stand_ins:
@@ -95,7 +116,7 @@ class Project:
             return self.whole_pipelines
         return found
 
-    @cached_property
+    @_once
     def whole_pipelines(self) -> Mapping[str, Pipeline]:
         """The same pipelines, with transforms that can be called."""
         return self._load_pipelines()
@@ -134,7 +155,7 @@ class Project:
         named = self.settings.stores.get(store)
         return named.kind if named else store
 
-    @cached_property
+    @_once
     def engine(self) -> Engine:
         """The engine, with what all stores of the project need once it is started."""
         return Engine(self.settings, self._kinds, self._spark)
@@ -150,19 +171,20 @@ class Project:
 
     def store(self, name: str) -> Store:
         """Return a store by its name in targets."""
-        if name not in self._stores:
-            named = self.settings.stores.get(name)
-            if named and "://" in named.root:
-                raise Misuse(
-                    f"The root of [stores.{name}] is not a path: {named.root}.",
-                    fix="Object stores are not supported yet.",
+        with self.opening:
+            if name not in self._stores:
+                named = self.settings.stores.get(name)
+                if named and "://" in named.root:
+                    raise Misuse(
+                        f"The root of [stores.{name}] is not a path: {named.root}.",
+                        fix="Object stores are not supported yet.",
+                    )
+                root = self.root / named.root if named else self.root
+                self.engine.need(self.kind(name))
+                self._stores[name] = make_store(
+                    self.kind(name), str(root), self.engine, _Locations(self, name), named.views if named else ""
                 )
-            root = self.root / named.root if named else self.root
-            self.engine.need(self.kind(name))
-            self._stores[name] = make_store(
-                self.kind(name), str(root), self.engine, _Locations(self, name), named.views if named else ""
-            )
-        return self._stores[name]
+            return self._stores[name]
 
     def job(self, pipeline: Pipeline, slot: Slot) -> Job:
         """Return what the executor needs to fill a slot of a pipeline."""

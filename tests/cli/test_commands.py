@@ -516,7 +516,7 @@ ANSWERS = {
     "list": ("pipelines",),
     f"plan visits --at {DAY}": ("plan", "inputs"),
     f"run visits --at {DAY}": ("outcome",),
-    "backfill visits --from 2024-10-07 --to 2024-10-10": ("outcomes", "waiting", "errors"),
+    "backfill visits --from 2024-10-07 --to 2024-10-10": ("outcomes", "waiting", "errors", "counts"),
     "status": ("pipelines",),
     "runs": ("attempts",),
     f"show visits --at {DAY}": ("slot", "published", "proof", "receipt", "attempts"),

@@ -93,3 +93,32 @@ def test_a_slot_with_work_to_do_does_call_java(alone, published):
     assert "Spark did not start" in done.stderr
     assert "twice doctor" in done.stderr
     assert published.files("lake") == lake
+
+
+DOWNSTREAM = """
+import twice
+
+
+@twice.pipeline(source=twice.table("{kind}:lake/visits"), target="{kind}:lake/counts", pattern=twice.data_overwrite())
+def counts(rows):
+    return rows.groupBy("day").count()
+"""
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_what_is_stale_downstream_and_what_a_backfill_would_do_is_told_without_java(
+    alone, published, kind, twice, session
+):
+    (published.folder / "pipelines/counts.py").write_text(DOWNSTREAM.format(kind=kind))
+    assert twice("run", "counts").code == 0
+    done, called = alone("status")
+    assert ("stale" in done.stdout, called) == (False, False)
+    assert twice("run", "visits", "--at", "2024-10-10").code == 0
+    done, called = alone("status")
+    assert (done.returncode, called) == (0, False)
+    assert "counts is stale: (the only slot), made from older inputs than there are now." in done.stdout
+    files = published.files()
+    done, called = alone("backfill", "visits", "--from", DAY, "--to", "2024-10-11", "--force", "--dry-run")
+    assert (done.returncode, done.stdout.count("replace: asked for with --force"), called) == (0, 4, False)
+    assert published.files() == files
+    assert twice("run", "--due", "--yes").out.splitlines()[-2].startswith("[1/1] counts (the only slot)  published")

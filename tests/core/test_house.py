@@ -24,7 +24,7 @@ LAYERS = (
     ("matrix", "execute", "settings", "jars"),
     ("engine", "pipelines", "transforms"),
     ("project",),
-    ("backfills", "timeline"),
+    ("backfills", "forecasts", "timeline", "upstream"),
     ("api", "advice"),
     ("testing", "prover"),
     ("cli",),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 from samples import ATTEMPT, receipt_of, slot_of
@@ -278,6 +279,26 @@ def test_a_slot_is_busy_while_its_holder_lives(ledger):
 def test_a_slot_is_busy_while_another_process_works(path, ledger):
     with another_process(path), pytest.raises(Busy, match="by attempt theirs"):
         ledger.lease("slot", "mine").__enter__()
+
+
+def test_live_leases_are_named_with_their_attempts_and_holders(ledger):
+    with ledger.lease("slot", "mine"), ledger.lease("other", "theirs"):
+        assert [(lease.name, lease.attempt) for lease in ledger.live_leases()] == [
+            ("other", "theirs"),
+            ("slot", "mine"),
+        ]
+        assert {lease.holder for lease in ledger.live_leases()} == {Holder.me()}
+        assert ledger.live_attempts() == {"mine", "theirs"}
+    assert ledger.live_leases() == []
+
+
+def test_the_newest_attempt_on_a_slot_may_bear_the_name_of_another(ledger):
+    assert ledger.newest_attempt(SLOT.text) is None
+    first = ledger.intend(RECORD)
+    other = ledger.intend(replace(RECORD, slot=slot_of("2024-09-21").text))
+    assert ledger.newest_attempt(SLOT.text) == first
+    assert ledger.newest_attempt(SLOT.text, other.attempt) == other
+    assert ledger.newest_attempt(SLOT.text, "of another ledger") == first
 
 
 def test_leases_of_two_slots_do_not_meet(ledger):

@@ -23,7 +23,7 @@ _COMMANDS = {
     "list": ("look", "List the pipelines of the project."),
     "plan": ("run", "Say what a run would do, and change nothing."),
     "run": ("run", "Fill one slot, or all that are due."),
-    "backfill": ("run", "Fill the slots of a stretch of time, in order."),
+    "backfill": ("backfill", "Fill the slots of a stretch of time, in order."),
     "status": ("look", "Show what is published, missing or no longer vouched for."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),

@@ -17,6 +17,7 @@ from twice.plans import accepted_as
 from twice.project import Project
 from twice.runs import Receipt, Slot, Target
 from twice.sight import Sight
+from twice.upstream import stale
 
 
 @click.command("list")
@@ -88,13 +89,20 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
             first, *others = row["waiting"].values()
             print(f"{first} {len(others)} more slots wait." if others else first)
         if row["missing"]:
-            more = f" and {len(row['missing']) - 5} more" if row["missing"][5:] else ""
+            print(f"{row['pipeline']} is missing {_some(row['missing'])}. Use twice run {row['pipeline']} --due")
+        if row["stale"]:
             print(
-                f"{row['pipeline']} is missing {', '.join(row['missing'][:5])}{more}. Use twice run {row['pipeline']} --due"
+                f"{row['pipeline']} is stale: {_some(row['stale'])}, made from older inputs than there are now."
+                f" Use twice run {row['pipeline']} --due"
             )
         if row["trouble"]:
             print(f"{row['pipeline']}: {row['trouble']}")
     return 0
+
+
+def _some(labels: list[str]) -> str:
+    """Name the first of many slots."""
+    return ", ".join(labels[:5]) + (f" and {len(labels) - 5} more" if labels[5:] else "")
 
 
 def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
@@ -106,6 +114,7 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
         due = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
     missing = [slot for slot in due if slot.text not in mine]
     waiting = {slot.label: found.what for slot in missing if (found := project.waiting(pipeline, slot))}
+    current = {Slot.parse(slot): receipt for slot, receipt in mine.items() if sight.proof(slot)}
     newest = max((Slot.parse(slot).label for slot in mine), default=None)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
@@ -113,6 +122,7 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
         "target": pipeline.target.text,
         "published": len(mine),
         "missing": [slot.label for slot in missing if slot.label not in waiting],
+        "stale": [slot.label for slot in stale(project, pipeline, current)],
         "waiting": waiting,
         "unproven": {
             Slot.parse(slot).label: why

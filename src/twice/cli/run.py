@@ -1,4 +1,4 @@
-"""How does a person plan, run and backfill?"""
+"""How does a person plan a run, and run?"""
 
 from __future__ import annotations
 
@@ -8,30 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twice.backfills import SlotEnd, fill, slots_between, worst
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
+from twice.backfills import sights_of
+from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
+from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError, Waiting
+from twice.errors import Misuse
 from twice.execute import consider, execute
-from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
 from twice.runs import Slot
+from twice.upstream import upstream_first, upstream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def _open(folder: str | None, *, only_looking: bool = False) -> Project:
-    project = Project.open(folder, only_looking=only_looking)
-    project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
-    return project
-
-
-def _warn(pipeline: Pipeline) -> None:
-    for warning in pipeline.warnings:
-        say(f"warning: {warning}")
+    from collections.abc import Callable, Mapping
 
 
 @click.command("plan")
@@ -52,9 +42,9 @@ def plan_command(
     Example:
       twice plan visits --at 2024-10-07
     """
-    project = _open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     pipeline = project.pipeline(name)
-    _warn(pipeline)
+    warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
     job = project.job(pipeline, slot)
     considered = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
@@ -124,13 +114,13 @@ def run_command(
       twice run visits --due
       twice run visits --at 2024-10-07 --force --yes
     """
-    project = _open(folder)
+    project = opened(folder)
     if due:
         return _run_due(project, name, Asked(force, accept, resuming=True), yes, output)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
-    _warn(pipeline)
+    warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
     job = project.job(pipeline, slot)
     outcome = execute(
@@ -143,21 +133,37 @@ def run_command(
     return 0
 
 
-def outcome_line(outcome: Outcome) -> str:
-    """Say in one line what became of a slot."""
-    facts = f"{count(outcome.rows, 'row')}, generation {outcome.generation}, version {outcome.version_after}"
-    notes = "".join(f"; {note}" for note in outcome.notes)
-    return f"{outcome.slot.pipeline} {outcome.slot.label}  {outcome.state} ({outcome.reason}): {facts}{notes}"
-
-
 def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str) -> int:
-    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    chosen = [project.pipeline(name)] if name else upstream_first(project.pipelines.values())
     due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
     for pipeline in chosen:
-        _warn(pipeline)
-        _approve_all(project, pipeline, due[pipeline.name], asked, yes)
-    ends = [end for pipeline in chosen for end in _fill(project, pipeline, due[pipeline.name], asked, output)]
-    return _summary(ends, output, waiting_is_fine=True)
+        warn(pipeline)
+    if not yes:
+        _approve_due(project, chosen, due, asked)
+    walked = [walk(project, pipeline, due[pipeline.name], asked, output) for pipeline in chosen]
+    return summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
+
+
+def _approve_due(project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked) -> None:
+    """Ask before anything starts, also for what is replaced only since something upstream is published first."""
+    writers: list[Pipeline] = []
+    for pipeline in chosen:
+        plans = plans_of(project, pipeline, due[pipeline.name], asked)
+        replaced = {plan.slot: plan.reason for plan in plans if plan.destroys}
+        before = upstream_of(pipeline, writers)
+        if before:
+            why = f"{before[0].target.text}, which it reads, is published first"
+            replaced |= {plan.slot: why for plan in plans if _is_done_again(pipeline, plan)}
+        if replaced or not all(plan.skips for plan in plans):
+            writers.append(pipeline)
+        approve_all(replaced, len(due[pipeline.name]))
+
+
+def _is_done_again(pipeline: Pipeline, plan: Plan) -> bool:
+    """Tell whether a slot that is fine now loses its rows to new ones once its inputs have changed."""
+    pattern, receipt = pipeline.pattern, plan.base.receipt(plan.slot.text)
+    lasts = not plan.skips or pattern.superseded(plan.slot, plan.base)
+    return not lasts and (pattern.builds_on_all or pattern.action(receipt) == "replace")
 
 
 def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
@@ -166,96 +172,7 @@ def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:
         return [pipeline.slot()]
     closed = pipeline.schedule.closed(datetime.now(UTC))
     slots = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
-    pattern, store = pipeline.pattern, project.store(pipeline.target.store)
-    if asked.force or not pattern.compares_head:
+    if asked.force or not pipeline.pattern.compares_head:
         return slots
-    tables = {slot: pattern.table(slot, pipeline.zone) for slot in slots}
-    sights = {name: store.look(name) for name in set(tables.values())}
-    return [slot for slot in slots if not pattern.refusal(slot, sights[tables[slot]], forced=False)]
-
-
-@click.command("backfill")
-@click.argument("name")
-@click.option("--from", "start", required=True, help="First interval, inclusive.")
-@click.option("--to", "end", required=True, help="End of the stretch, exclusive.")
-@click.option("--force", is_flag=True, help="Publish new generations although nothing changed.")
-@click.option("--yes", is_flag=True, help="Replace published rows without asking.")
-@project_option
-@output_option
-@debug_option
-def backfill_command(name: str, start: str, end: str, force: bool, yes: bool, folder: str | None, output: str) -> int:
-    """Fill the slots of NAME that start in [FROM, TO), in order; published ones are skipped.
-
-    A backfill that was killed resumes where it stood when it is run again.
-
-    \b
-    Example, three days (the end is exclusive):
-      twice backfill visits --from 2024-10-01 --to 2024-10-04
-    """
-    project = _open(folder)
-    pipeline = project.pipeline(name)
-    _warn(pipeline)
-    slots = slots_between(pipeline, start, end, datetime.now(UTC))
-    asked = Asked(force, resuming=True)
-    _approve_all(project, pipeline, slots, asked, yes)
-    return _summary(_fill(project, pipeline, slots, asked, output), output)
-
-
-def _fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str) -> list[SlotEnd]:
-    """Fill slots, with one line each as they end."""
-    ends = []
-    for number, ended in enumerate(fill(project, pipeline, slots, asked), 1):
-        ends.append(ended)
-        line = outcome_line(ended.outcome) if ended.outcome else _error_line(ended)
-        print(f"[{number}/{len(slots)}] {line}", file=sys.stderr if output == "json" else sys.stdout, flush=True)
-    return ends
-
-
-def _error_line(ended: SlotEnd) -> str:
-    slot = f"{ended.slot.pipeline} {ended.slot.label}"
-    return (
-        f"{slot}  waiting: {ended.error.what}" if isinstance(ended.error, Waiting) else f"{slot}  failed: {ended.error}"
-    )
-
-
-def _approve_all(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, yes: bool) -> None:
-    """Ask once for all slots whose published rows would be replaced."""
-    if yes:
-        return
-    replaced = []
-    for slot in slots:
-        try:
-            plan = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked).plan
-        except TwiceError:
-            continue
-        if plan.destroys:
-            replaced.append(plan)
-    if not replaced:
-        return
-    what = ", ".join(plan.slot.label for plan in replaced[:5]) + (
-        f" and {len(replaced) - 5} more" if replaced[5:] else ""
-    )
-    example = f"{replaced[0].slot.label}: {replaced[0].reason}"
-    confirm(f"{len(replaced)} of {count(len(slots), 'slot')} would be replaced: {what} ({example}). Go on?", yes=yes)
-
-
-def _summary(ends: list[SlotEnd], output: str, *, waiting_is_fine: bool = False) -> int:
-    waiting = [ended for ended in ends if isinstance(ended.error, Waiting)]
-    failed = [ended for ended in ends if ended.error and ended not in waiting]
-    published = [ended for ended in ends if ended.outcome and ended.outcome.state == "published"]
-    skipped = len(ends) - len(published) - len(waiting) - len(failed)
-    if output == "json":
-        print_json(
-            {
-                "outcomes": [ended.outcome.to_json() for ended in ends if ended.outcome],
-                "waiting": [{"slot": ended.slot.text, "reason": str(ended.error)} for ended in waiting],
-                "errors": [{"slot": ended.slot.text, "error": str(ended.error)} for ended in failed],
-            }
-        )
-    else:
-        waits = f", {len(waiting)} waiting" if waiting else ""
-        print(f"{len(published)} published, {skipped} skipped{waits}, {len(failed)} failed")
-    # Whoever asks for what is due asks again; whoever asks for a stretch wants it filled.
-    counted = failed if waiting_is_fine else failed + waiting
-    errors = [ended.error for ended in counted if ended.error]
-    return worst(errors).exit_code if errors else 0
+    seen = sights_of(project, pipeline, slots)
+    return [slot for slot in slots if not pipeline.pattern.refusal(slot, seen[slot], forced=False)]

@@ -167,6 +167,12 @@ class SqliteLedger:
         sql = f"SELECT * FROM attempts{where} ORDER BY started_at DESC, rowid DESC LIMIT ?"  # noqa: S608 - fixed names
         return [_attempt(row) for row in self._query(sql, *values, limit)]
 
+    def newest_attempt(self, slot: str, publisher: str = "") -> AttemptRecord | None:
+        """Return the attempt on a slot that was begun last; `publisher` is one that may bear another slot's name."""
+        sql = "SELECT * FROM attempts WHERE slot=? OR attempt=? ORDER BY rowid DESC LIMIT 1"
+        found = self._query(sql, slot, publisher)
+        return _attempt(found[0]) if found else None
+
     def attempt(self, name: str) -> AttemptRecord | None:
         """Return one attempt, by its name or a beginning of it that is unique."""
         found = self._query("SELECT * FROM attempts WHERE attempt=? OR attempt LIKE ? LIMIT 2", name, name + "%")
@@ -291,7 +297,12 @@ class SqliteLedger:
 
     def live_attempts(self) -> frozenset[str]:
         """Return the attempts that hold a lease now."""
-        return frozenset(row["attempt"] for row in self._query("SELECT * FROM leases") if _is_live(row))
+        return frozenset(lease.attempt for lease in self.live_leases())
+
+    def live_leases(self) -> list[Lease]:
+        """Return the leases that are held now, in the order of their names."""
+        rows = self._query("SELECT * FROM leases ORDER BY name")
+        return [Lease(row["name"], row["attempt"], _holder(row)) for row in rows if _is_live(row)]
 
     # ------------------------------------------------------------------ rebuild
 
@@ -375,9 +386,12 @@ def _next_counter(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT value FROM facts WHERE name='attempts'").fetchone()[0])
 
 
+def _holder(row: sqlite3.Row) -> Holder:
+    return Holder(row["host"], row["pid"], row["process_started"])
+
+
 def _is_live(row: sqlite3.Row) -> bool:
-    holder = Holder(row["host"], row["pid"], row["process_started"])
-    return row["boot"] == _boot() and row["expires"] > _uptime() and not holder.is_dead
+    return row["boot"] == _boot() and row["expires"] > _uptime() and not _holder(row).is_dead
 
 
 def _uptime() -> float:

@@ -45,6 +45,11 @@ class Query:
         """The targets that are read."""
         return tuple(table.target for table in self.tables.values())
 
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The targets whose changes are followed."""
+        return tuple(target for table in self.tables.values() for target in table.follows)
+
     def resolve(self, place: Place) -> QueryInputs:
         """Pin the tables, and ask for the fingerprint."""
         self.statement.check_for(calendar=place.slot.interval is not None)

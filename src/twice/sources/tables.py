@@ -30,6 +30,11 @@ class Table:
         """The targets that are read."""
         return (self.target,)
 
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The targets whose changes are followed: not one that is read as of a version."""
+        return (self.target,) if self.version is None else ()
+
     def resolve(self, place: Place) -> TableVersion:
         """Pin the table's version."""
         target = Target.parse(self.target)

@@ -1,0 +1,77 @@
+"""How far is it, and how long will it take?
+
+On a terminal a bar on standard error answers; elsewhere nothing is drawn. Rich knows what a terminal
+can do, and respects NO_COLOR and TERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_MINUTE, _HOUR = 60, 3600
+
+
+@dataclass
+class Bar:
+    """Counts the slots that have ended, and judges the time that is left by those that took work."""
+
+    total: int
+    show: Callable[[int, str], None]
+    began: float
+    ended: int = 0
+    worked: int = 0
+
+    def advance(self, *, worked: bool) -> None:
+        """Count one slot; one that was skipped took no time that could be judged by."""
+        self.ended += 1
+        self.worked += worked
+        self.show(self.ended, time_left(time.monotonic() - self.began, self.worked, self.total - self.ended))
+
+
+def time_left(elapsed: float, worked: int, left: int) -> str:
+    """Say how long the rest will take, if all of it takes as long as what was worked on so far.
+
+    >>> time_left(elapsed=60.0, worked=2, left=10)
+    'about 5 min left'
+    """
+    if not (worked and left):
+        return ""
+    seconds = round(elapsed / worked * left)
+    if seconds < _MINUTE:
+        return f"about {seconds} s left"
+    if seconds < _HOUR:
+        return f"about {round(seconds / _MINUTE)} min left"
+    return f"about {seconds / _HOUR:.1f} h left"
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Bar | None]:
+    """Draw a bar on standard error while the block works, if that is a terminal; else yield None."""
+    if not (total and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    # A handle of its own: while a JVM starts, standard error is its log file.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal:
+        console = Console(file=terminal)
+        if not console.is_interactive:
+            yield None
+            return
+        columns = (
+            TextColumn(what),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        # What is printed to the same terminal meanwhile goes above the bar.
+        with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as drawn:
+            task = drawn.add_task(what, total=total, left="")
+            yield Bar(total, lambda ended, left: drawn.update(task, completed=ended, left=left), time.monotonic())

@@ -1,0 +1,128 @@
+"""How does a person follow a walk over many slots?
+
+They are asked once before it, see a bar with the time that is left on a terminal and a line for each
+slot elsewhere, and get a summary at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from twice.backfills import SlotEnd, fill, worst
+from twice.cli.output import confirm, count, print_json, print_table, say
+from twice.cli.progress import progress
+from twice.decide import Asked
+from twice.errors import TwiceError, Waiting
+from twice.execute import consider
+from twice.jobs import Outcome
+from twice.pipelines import Pipeline
+from twice.plans import Plan
+from twice.project import Project
+from twice.runs import Slot
+
+
+def opened(folder: str | None, *, only_looking: bool = False) -> Project:
+    """Open a project that tells when it starts Spark."""
+    project = Project.open(folder, only_looking=only_looking)
+    project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
+    return project
+
+
+def warn(pipeline: Pipeline) -> None:
+    """Tell what is probably a mistake in a declaration."""
+    for warning in pipeline.warnings:
+        say(f"warning: {warning}")
+
+
+def plans_of(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> list[Plan]:
+    """Plan each slot on what is there now; one that cannot be planned tells so when its turn comes."""
+    plans = []
+    for slot in slots:
+        with suppress(TwiceError):
+            job = project.job(pipeline, slot)
+            plans.append(consider(job, project.store(slot.target.store), project.ledger, asked).plan)
+    return plans
+
+
+def approve_all(replaced: Mapping[Slot, str], among: int) -> None:
+    """Ask once for all slots whose published rows would be replaced, each with the reason."""
+    if not replaced:
+        return
+    labels = [slot.label for slot in replaced]
+    more = f" and {len(labels) - 5} more" if labels[5:] else ""
+    what = f"{', '.join(labels[:5])}{more} ({labels[0]}: {next(iter(replaced.values()))})"
+    confirm(f"{len(labels)} of {count(among, 'slot')} would be replaced: {what}. Go on?", yes=False)
+
+
+def walk(
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str, jobs: int = 1
+) -> list[SlotEnd]:
+    """Fill slots, and tell of each as it ends."""
+    ends = []
+    answers = sys.stderr if output == "json" else sys.stdout
+    with progress(pipeline.name, len(slots)) as bar:
+        for number, ended in enumerate(fill(project, pipeline, slots, asked, jobs), 1):
+            ends.append(ended)
+            if bar:
+                bar.advance(worked=not (ended.outcome and ended.outcome.state == "skipped"))
+            if ended.error or not (bar and answers.isatty()):
+                print(f"[{number}/{len(slots)}] {_line(ended)}", file=answers, flush=True)
+    return ends
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Say in one line what became of a slot."""
+    facts = f"{count(outcome.rows, 'row')}, generation {outcome.generation}, version {outcome.version_after}"
+    notes = "".join(f"; {note}" for note in outcome.notes)
+    return f"{outcome.slot.pipeline} {outcome.slot.label}  {outcome.state} ({outcome.reason}): {facts}{notes}"
+
+
+def _line(ended: SlotEnd) -> str:
+    if ended.outcome:
+        return outcome_line(ended.outcome)
+    what = f"waiting: {ended.error.what}" if isinstance(ended.error, Waiting) else f"failed: {ended.error}"
+    return f"{ended.slot.pipeline} {ended.slot.label}  {what}"
+
+
+def _state(ended: SlotEnd) -> str:
+    if ended.outcome:
+        return ended.outcome.state
+    return "waiting" if isinstance(ended.error, Waiting) else "failed"
+
+
+def summary(
+    ends: list[SlotEnd], output: str, *, not_reached: int = 0, as_table: bool = False, waiting_is_fine: bool = False
+) -> int:
+    """Tell what became of all slots, and return the exit code."""
+    by_state: dict[str, list[SlotEnd]] = {state: [] for state in ("published", "skipped", "waiting", "failed")}
+    for ended in ends:
+        by_state[_state(ended)].append(ended)
+    waiting, failed = by_state["waiting"], by_state["failed"]
+    counts = {state: {"slots": len(found), "rows": _rows(found)} for state, found in by_state.items()}
+    counts["not reached"] = {"slots": not_reached, "rows": 0}
+    if output == "json":
+        print_json(
+            {
+                "outcomes": [ended.outcome.to_json() for ended in ends if ended.outcome],
+                "waiting": [{"slot": ended.slot.text, "reason": str(ended.error)} for ended in waiting],
+                "errors": [{"slot": ended.slot.text, "error": str(ended.error)} for ended in failed],
+                "counts": {state.replace(" ", "_"): found for state, found in counts.items()},
+            }
+        )
+    else:
+        told = [[state, found["slots"], f"{found['rows']:,}"] for state, found in counts.items() if found["slots"]]
+        if as_table:
+            print_table(["state", "slots", "rows"], told, empty="No slot of the stretch is to be done.")
+        waits = f", {len(waiting)} waiting" if waiting else ""
+        print(
+            f"{len(by_state['published'])} published, {len(by_state['skipped'])} skipped{waits}, {len(failed)} failed"
+        )
+    # Whoever asks for what is due asks again; whoever asks for a stretch wants it filled.
+    errors = [ended.error for ended in (failed if waiting_is_fine else failed + waiting) if ended.error]
+    return worst(errors).exit_code if errors else 0
+
+
+def _rows(ends: list[SlotEnd]) -> int:
+    return sum(ended.outcome.rows for ended in ends if ended.outcome)

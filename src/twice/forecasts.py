@@ -1,0 +1,212 @@
+"""What would a backfill do, slot by slot, and what would readers see of it?
+
+The answer is computed with the functions that a backfill decides with, from what the stores and
+inputs are now. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from twice.backfills import along_with, check_free, ends_all, is_one_publish
+from twice.decide import Asked
+from twice.errors import Busy, TwiceError, Waiting
+from twice.execute import consider
+from twice.plans import Plan
+from twice.replays import named, start_of
+from twice.runs import Slot
+
+if TYPE_CHECKING:
+    from twice.pipelines import Pipeline
+    from twice.project import Project
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What would happen to one slot.
+
+    `action` is create, replace, merge, replay, skip, wait or refused. `error` is what the backfill would
+    say of it, if it would not be done for a reason of its own.
+    """
+
+    slot: Slot
+    action: str
+    reason: str
+    generation: int | None = None
+    notes: tuple[str, ...] = ()
+    error: TwiceError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The forecast as plain values."""
+        return {
+            "slot": self.slot.text,
+            "action": self.action,
+            "reason": self.reason,
+            "generation": self.generation,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class OnePublish:
+    """What the one publish of many slots would do."""
+
+    plan: Plan
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All slots that are done in it, oldest first: also later ones, and earlier ones that are applied again."""
+        return tuple(sorted({self.plan.slot, *self.plan.companions}, key=start_of))
+
+    @property
+    def version_before(self) -> int | None:
+        """The version that readers see until the commit."""
+        return self.plan.base.version if self.plan.base.exists else None
+
+    @property
+    def starts_from(self) -> str:
+        """Say which state the slots are merged into."""
+        if self.plan.draft:
+            return self.plan.draft.text
+        return "starts from an empty table" if self.version_before is None else "starts from what the table shows"
+
+    @property
+    def readers_see(self) -> str:
+        """Say what readers see while it is worked on."""
+        before = "no table" if self.version_before is None else f"version {self.version_before}"
+        return f"{before} until the commit, then all of it"
+
+    @property
+    def undo(self) -> str:
+        """The command that takes it back, or nothing if there is no version to go back to."""
+        return (
+            "" if self.version_before is None else f"twice restore {self.plan.slot.target.text} {self.version_before}"
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The publish in words."""
+        return [
+            f"one publish of {named(self.slots)}",
+            f"  {self.starts_from}",
+            f"  commits: 1; readers see {self.readers_see}",
+            f"  to undo it: {self.undo}" if self.undo else "  there is no version before it to go back to",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The publish as plain values."""
+        plan = self.plan.to_json()
+        return {
+            "slots": [slot.text for slot in self.slots],
+            "starts_from": plan["starts_from"]
+            or {"version": self.version_before, "applied_again": [], "passed_over": []},
+            "commits": 1,
+            "version_before": self.version_before,
+            "readers_see": self.readers_see,
+            "undo": self.undo or None,
+            "notes": plan["notes"],
+        }
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a backfill would do: to each slot, in its one publish if it is one, and whether it would be let start now."""
+
+    slots: tuple[Forecast, ...]
+    publish: OnePublish | None = None
+    busy: Busy | None = None
+
+    @property
+    def errors(self) -> list[TwiceError]:
+        """The errors that the backfill would end with."""
+        return [self.busy] if self.busy else [found.error for found in self.slots if found.error]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many slots each action would be done to."""
+        return dict(Counter(found.action for found in self.slots))
+
+    def to_json(self) -> dict[str, Any]:
+        """The outlook as plain values."""
+        return {
+            "slots": [found.to_json() for found in self.slots],
+            "publish": self.publish.to_json() if self.publish else None,
+            "busy": self.busy.what if self.busy else None,
+            "counts": self.counts,
+        }
+
+
+def outlook(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Outlook:
+    """Say what a backfill would do now."""
+    try:
+        check_free(project, pipeline, slots)
+        busy = None
+    except Busy as error:
+        busy = error
+    if is_one_publish(pipeline):
+        return replace(_at_once(project, pipeline, slots, asked), busy=busy)
+    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked)), busy=busy)
+
+
+def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Iterator[Forecast]:
+    done: dict[Slot, Slot] = {}
+    following: dict[Slot, Slot] = {}
+    for number, slot in enumerate(slots):
+        if slot in following:
+            yield Forecast(slot, "replay", f"follows {following[slot].label}, in a publish of its own")
+            continue
+        if slot in done and not asked.force:
+            # When its turn comes it is published, from the inputs of now.
+            yield Forecast(slot, "skip", f"done again with {done[slot].label}, in the same publish")
+            continue
+        try:
+            plan = _plan(project, pipeline, slot, asked)
+        except TwiceError as error:
+            yield _not_done(slot, error)
+            if ends_all(pipeline, error):
+                yield from _not_reached(slots[number + 1 :], slot)
+                return
+        else:
+            yield Forecast(slot, plan.action, plan.reason, plan.generation, plan.notes)
+            done |= dict.fromkeys(plan.companions, slot)
+            following |= dict.fromkeys(plan.pending, slot)
+
+
+def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Outlook:
+    """Find the first slot that is to be done: the rest is done with it, up to one that cannot be."""
+    for number, slot in enumerate(slots):
+        along = along_with(project, pipeline, slots[number:], asked)
+        before = _one_by_one(project, pipeline, slots[:number], asked)
+        try:
+            plan = _plan(project, pipeline, slot, replace(asked, along=along))
+        except TwiceError as error:
+            return Outlook((*before, _not_done(slot, error), *_not_reached(slots[number + 1 :], slot)))
+        if not plan.skips:
+            after = _one_by_one(project, pipeline, slots[number + 1 + len(along) :], asked)
+            return Outlook((*before, *_together(plan, along), *after), OnePublish(plan))
+    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked)))
+
+
+def _together(plan: Plan, along: Sequence[Slot]) -> Iterator[Forecast]:
+    is_new = not any(plan.base.fence(slot.text) for slot in (plan.slot, *plan.companions))
+    yield Forecast(plan.slot, "merge" if is_new else plan.action, plan.reason, plan.generation)
+    for slot in along:
+        before = plan.base.fence(slot.text)
+        reason = f"it builds on {plan.slot.label}" if before else "the first run of this slot"
+        yield Forecast(slot, "replay" if before else "merge", f"{reason}, in the same publish", before + 1)
+
+
+def _plan(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Plan:
+    return consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked).plan
+
+
+def _not_done(slot: Slot, error: TwiceError) -> Forecast:
+    return Forecast(slot, "wait" if isinstance(error, Waiting) else "refused", error.what, error=error)
+
+
+def _not_reached(slots: Sequence[Slot], last: Slot) -> Iterator[Forecast]:
+    for slot in slots:
+        yield Forecast(slot, "refused", f"the backfill would end at {last.label}")
