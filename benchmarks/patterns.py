@@ -101,9 +101,9 @@ class Bench:
         )
         self._written = pair.theirs
 
-    def insert_by_hand(self, pair: Pair, rows) -> None:
-        there = self.spark.read.format("delta").load(str(pair.theirs)).select("visit")
-        rows.join(there, "visit", "left_anti").write.format("delta").mode("append").save(str(pair.theirs))
+    def insert_by_hand(self, pair: Pair, rows, keys: list[str]) -> None:
+        there = self.spark.read.format("delta").load(str(pair.theirs)).select(*keys)
+        rows.join(there, keys, "left_anti").write.format("delta").mode("append").save(str(pair.theirs))
         self._written = pair.theirs
 
     def fight(self, ours, theirs, sources, times: int) -> Duel:
@@ -256,9 +256,9 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
     """Two percent arrive, and half of it is there already: against left_anti and append."""
     head(f"dedup insert of {rows // 50:,} into {rows:,}")
     half = rows // 100
-    for name, old in (
-        ("the old keys are recent", f"id >= {rows - half}"),
-        ("the old keys lie anywhere", "id % 100 = 0"),
+    for name, old, keys in (
+        ("the old keys lie anywhere", "id % 100 = 0", ["visit"]),
+        ("the key holds the day, and the old ones are recent", f"id >= {rows - half}", ["day", "visit"]),
     ):
         pair = bench.pair(rows)
 
@@ -269,8 +269,8 @@ def compare_inserts(bench: Bench, rows: int, times: int) -> None:
         line(
             name,
             bench.fight(
-                lambda frame, pair=pair: bench.publish(pair, frame, twice.dedup_insert(keys=["visit"])),
-                lambda frame, pair=pair: bench.insert_by_hand(pair, frame),
+                lambda frame, pair=pair, keys=keys: bench.publish(pair, frame, twice.dedup_insert(keys=keys)),
+                lambda frame, pair=pair, keys=keys: bench.insert_by_hand(pair, frame, keys),
                 batch,
                 times,
             ),
