@@ -290,6 +290,15 @@ def _told(companions: tuple[Slot, ...], sight: Sight) -> tuple[str, ...]:
     return (*notes, *([f"done in the same publish: {named(new)}"] if new else []))
 
 
+def _outlook(question: Question, sight: Sight, pending: tuple[Slot, ...]) -> tuple[str, ...]:
+    """Say what readers see meanwhile, and how to take it back."""
+    if not sight.exists:
+        return ()
+    commits = "one commit" if not pending else f"{len(pending) + 1} commits"
+    undo = f"twice restore {question.slot.target.text} {sight.version}"
+    return (f"{commits}: readers see version {sight.version} until then; to undo it: {undo}",)
+
+
 def _shown(pending: tuple[Slot, ...]) -> tuple[str, ...]:
     """Say that readers will see the middle of it."""
     return (f"readers see each state as it is reached: then follow {named(pending)}, one publish each",)
@@ -311,7 +320,7 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     notes += _told(companions, sight) if not pending else _shown(pending)
     if draft:
         companions = (*draft.between, *(() if pending else companions))
-        notes += (draft.text, *(f"passed over {why}" for why in draft.passed))
+        notes += (draft.text, *(f"passed over {why}" for why in draft.passed), *_outlook(question, sight, pending))
     return Plan(
         slot=slot,
         pattern=pattern.name,

@@ -114,7 +114,7 @@ class StatefulMerger(OnTarget):
             staged: Staged = store.stage_draft(work, draft.base, batches, self.rule, self.partitioned_by)
             return staged
 
-        return Stage("stage", f"replay: {draft.text}; write what differs where no reader looks", act=replay)
+        return Stage("stage", "merge the slots in turn, and write what differs where no reader looks", act=replay)
 
     def _rebuild(self, store: Any, work: Work, rows: Rows) -> Staged:
         """Make the rows of the keys that are touched, or of all keys after a change from outside."""
