@@ -102,7 +102,7 @@ def _state_after(project: Project, target: Target, moment: str, text: str) -> in
 def _past(project: Project, target: Target) -> Past:
     store = project.store(target.store)
     if not store.look(target.name).exists:
-        raise NotPublished(f"The table {target.name} does not exist yet.", fix="Run the pipeline that writes it.")
+        raise Misuse(f"The table {target.name} does not exist yet.", fix="Run the pipeline that writes it.")
     if not isinstance(store, Drafts):
         raise Misuse(f"{target.text} has no versions.")
     return store.past(target.name)
