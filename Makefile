@@ -31,7 +31,7 @@ demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be
 
 test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
 	@$(RUN)/python -m pytest tests -m "not spark" -q
-	@echo "Two halves of the tests with Spark, side by side, for about a quarter of an hour on two cores."
+	@echo "Two halves of the tests with Spark, side by side, for about half an hour on two cores."
 	@$(MAKE) --no-print-directory -j2 test-tables test-rest
 
 test-tables: $(VENV)/.test $(VENV)/.jars
