@@ -233,3 +233,16 @@ def test_partitions_that_look_alike_stay_apart(make_world):
     else:
         world.run("2024-09-22")
         assert ("", 3) in world.table_rows("p", "n")
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_source_that_is_too_large_to_be_sent_merges_alike(devices, monkeypatch):
+    from twice.stores import merging
+
+    monkeypatch.setattr(merging, "_ROWS_SENT_AT_MOST", 0)
+    merge(devices, "2024-09-20", D1)
+    merge(devices, "2024-09-21", D2)
+    assert table(devices) == sorted(D2, key=repr)
+    merge(devices, "2024-09-22", D3)
+    assert NEW_HTC in table(devices)
+    assert GALAXY not in table(devices)

@@ -267,22 +267,12 @@ def since(look_back: LookBack | None, rows: DataFrame) -> str:
 
 def live(rows: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the rows of a first load: what is marked as deleted is not there."""
-    from pyspark.sql import functions as F
-
-    if not rule.besides:
-        return rows
-    mark = rows[quoted(rule.besides[0])].cast("boolean")
-    return stored(rows.where(~F.coalesce(mark, F.lit(False))), rule)
+    return stored(rows.where(~_is_gone(rows, rule)), rule) if rule.besides else rows
 
 
 def stored(rows: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the columns that the table keeps."""
     return rows.drop(*rule.besides)
-
-
-def plain(rows: DataFrame) -> DataFrame:
-    """Return rows without the number of their batch."""
-    return rows.drop(_BATCH)
 
 
 def within(target: DataFrame, *conditions: str) -> DataFrame:
@@ -308,14 +298,14 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
     from pyspark.sql import functions as F
 
     rows, columns = source.rows, rule.stored(source.rows.columns)
-    # Rows that are too many to travel leave a table of the same keys behind first.
-    searched = target if source.count <= _ROWS_SENT_AT_MOST else _hits(source, target, rule)
+    located = _with_file(target)
+    # Of rows that are too many to travel the keys do, and leave less of the table to be joined.
+    searched = located if source.count <= _ROWS_SENT_AT_MOST else _hits(source, located, rule)
     there = searched.select(
-        *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)),
-        F.col("_metadata.file_path").alias(_FILE),
+        *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)), _FILE
     )
     on = [rows[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
-    joined = there.join(_hinted(rows, source.count, _ROWS_SENT_AT_MOST), on, "inner")
+    joined = _hinted(rows, source.count, _ROWS_SENT_AT_MOST).join(there, on, "inner")
     found = joined.select(
         *(rows[quoted(column)] for column in columns),
         _action(rows, there, columns, rule).alias(ACTION),
@@ -383,12 +373,7 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
 
     rows, columns = source.rows, rule.stored([name for name in source.rows.columns if name != _BATCH])
     there = _there(source, target, columns, rule)
-    row = F.struct(*(F.col(quoted(name)) for name in rows.columns if name != _BATCH))
-    steps = rows.groupBy(*map(quoted, rule.keys)).agg(
-        F.array_sort(
-            F.collect_list(F.struct(F.col(_BATCH), row.alias(_ROW))), lambda one, other: one[_BATCH] - other[_BATCH]
-        ).alias(_STEPS)
-    )
+    steps = _steps(rows, [name for name in rows.columns if name != _BATCH], rule)
     on = [steps[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
     joined = steps.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
     kinds = {field.name: field.dataType for field in rows.schema.fields}
@@ -434,12 +419,7 @@ def from_history(
         replaced = history.where(F.col(LABEL) == F.lit(editions.replaced)).select(*keys)
         touched = source.rows.select(*keys).union(replaced)
         counting = counting.join(_hinted(touched.distinct(), source.count), list(rule.keys), "left_semi")
-    row = F.struct(*(F.col(quoted(name)) for name in source.rows.columns))
-    steps = counting.groupBy(*keys).agg(
-        F.array_sort(
-            F.collect_list(F.struct(F.col(_BATCH), row.alias(_ROW))), lambda one, other: one[_BATCH] - other[_BATCH]
-        ).alias(_STEPS)
-    )
+    steps = _steps(counting, source.rows.columns, rule)
     kinds = {field.name: field.dataType.simpleString() for field in source.rows.schema.fields}
     nothing = F.lit(None).cast("struct<" + ",".join(f"{quoted(name)}:{kinds[name]}" for name in columns) + ">")
     folded = steps.withColumn(_AFTER, F.aggregate(F.col(_STEPS), nothing, _step(columns, rule)))
@@ -447,6 +427,16 @@ def from_history(
     after = F.col(_AFTER)
     values = [F.col(quoted(name)) if name in rule.keys else after[name].alias(name) for name in columns]
     return joined.select(*values, after.isNull().alias(GONE))
+
+
+def _steps(numbered: DataFrame, columns: Sequence[str], rule: MergeRule) -> DataFrame:
+    """Return for each key its rows in the order of their batches."""
+    from pyspark.sql import functions as F
+
+    row = F.struct(*(F.col(quoted(name)) for name in columns)).alias(_ROW)
+    rows = F.collect_list(F.struct(F.col(_BATCH), row))
+    in_turn = F.array_sort(rows, lambda one, other: one[_BATCH] - other[_BATCH])
+    return numbered.groupBy(*map(quoted, rule.keys)).agg(in_turn.alias(_STEPS))
 
 
 def _step(columns: Sequence[str], rule: MergeRule) -> Callable[[Column, Column], Column]:
@@ -477,13 +467,20 @@ def _there(source: Source, target: DataFrame | None, columns: Sequence[str], rul
         named = [F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)]
         none = source.rows.where("false").select(*named)
         return none.withColumn(_FILE, F.lit(None).cast("string")).withColumn(_COPIES, F.lit(0))
-    hits = _hits(source, target.select("*", F.col("_metadata.file_path").alias(_FILE)), rule)
+    hits = _hits(source, _with_file(target), rule)
     same_key = Window.partitionBy(*(hits[quoted(key)] for key in rule.keys))
     return hits.select(
         *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(columns)),
         _FILE,
         F.count(F.lit(1)).over(same_key).alias(_COPIES),
     )
+
+
+def _with_file(target: DataFrame) -> DataFrame:
+    """Return rows with the file that each is in; after a join Spark no longer knows it."""
+    from pyspark.sql import functions as F
+
+    return target.select("*", F.col("_metadata.file_path").alias(_FILE))
 
 
 def _changes_of(found: DataFrame, rule: MergeRule) -> Changes:
