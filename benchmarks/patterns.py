@@ -54,7 +54,11 @@ class Bench:
 
     def visits(self, rows: int, files: int | None = None):
         """The rows of a table: ten days, ids in the order of days, a text as their key, about 120 bytes a row."""
-        return self.spark.range(0, rows, 1, files).selectExpr(
+        return self.visits_of(self.spark.range(0, rows, 1, files), rows)
+
+    def visits_of(self, ids, rows: int):
+        """Some of the rows, by their ids."""
+        return ids.selectExpr(
             "id",
             "md5(cast(id AS string)) AS visit",
             f"date_add(DATE '2024-10-01', cast(id DIV {rows // DAYS} AS int)) AS day",

@@ -1,12 +1,15 @@
 """What does a replay of past slots cost on Delta? `make bench`, after patterns.py.
 
-Against what people do by hand: RESTORE to the version before the slot, then one MERGE a slot. Prints ratios.
+Against what people do by hand: RESTORE to the version before the slot, then one MERGE a slot; thirty slots at once
+against thirty commands; and against itself, for more slots and larger tables. Prints ratios. `--only invocations` runs a part.
 """
 
 import argparse
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -25,26 +28,38 @@ from twice.stores.delta import log
 from twice.stores.delta.store import DeltaStore
 
 FIRST = date(2024, 1, 1)
-DAYS = 4
+SLOTS = 3
 CHANGED = 10_000
 VERSIONS = 1_000
+INVOCATIONS = 30
+PIPELINE = """
+import twice
+
+@twice.pipeline(
+    every="1 day", start="2024-01-01",
+    source=twice.files("landing/{execution_date}.jsonl", schema="id bigint, day date"),
+    target="delta:lake/devices", pattern=twice.stateful_merger(keys=["id"]),
+)
+def devices(rows):
+    return rows
+"""
 
 
 class Replays:
     """A table of some size, merged into for a few days, once through Twice and once by hand."""
 
-    def __init__(self, root: Path, rows: int) -> None:
-        self.bench = Bench(root)
-        self.spark, self.project, self.rows = self.bench.spark, self.bench.project, rows
-        self.ours, self.theirs = root / "ours" / "devices", root / "theirs" / "devices"
+    def __init__(self, bench: Bench, name: str, rows: int, slots: int = SLOTS, changed: int = CHANGED) -> None:
+        self.bench, self.name, self.changed = bench, name, changed
+        self.spark, self.project, self.rows = bench.spark, bench.project, rows
+        self.ours, self.theirs = bench.root / "ours" / name, bench.root / "theirs" / name
         self.edition = 0
-        self.days = [FIRST + timedelta(days=number) for number in range(DAYS)]
+        self.days = [FIRST + timedelta(days=number) for number in range(slots + 1)]
         self.pipeline = twice.pipeline(
-            name="devices",
+            name=name,
             every="1 day",
             start=FIRST.isoformat(),
             source=twice.source(self.read, fingerprint=self.seen),
-            target="delta:ours/devices",
+            target=f"delta:ours/{name}",
             pattern=twice.stateful_merger(keys=["id"]),
         )(lambda rows: rows)
 
@@ -56,18 +71,27 @@ class Replays:
         return self.batch(run.execution_time.date(), self.edition)
 
     def batch(self, day: date, edition: int):
-        """The whole table on the first day, then ten thousand changes a day, others in each edition."""
+        """The whole table on the first day, then some changes a day, others in each edition."""
         if day == self.days[0]:
             return self.bench.visits(self.rows, 10)
         number = (day - FIRST).days
-        spread = self.bench.visits(self.rows).where(f"pmod(xxhash64(id, {number}), {self.rows // CHANGED}) = 0")
+        # A row in each stretch of the table, at a place that is as good as chance: as cheap to make as they are few.
+        stretch = self.rows // self.changed
+        ids = self.spark.range(self.changed).selectExpr(
+            f"id * {stretch} + pmod(xxhash64(id, {number}), {stretch}) AS id"
+        )
+        spread = self.bench.visits_of(ids, self.rows)
         return spread.selectExpr(
             "id", "visit", "day", "user", "page", f"seconds + {1000 * edition + number} AS seconds"
         )
 
     def fill(self) -> None:
-        for day in self.days:
-            twice.run(self.pipeline, at=day.isoformat(), project=self.project)
+        """Publish the first day, and all later ones in one replay."""
+        twice.run(self.pipeline, at=FIRST.isoformat(), project=self.project)
+        self.replay(0)
+
+    def copy(self) -> None:
+        """Give the other side the same table, as it was after the first day."""
         shutil.copytree(self.ours, self.theirs, ignore=shutil.ignore_patterns("_twice"))
         self.base = log.commit_versions(str(self.theirs))[0]
 
@@ -86,33 +110,87 @@ class Replays:
                 " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             )
 
-    def compare(self, times: int) -> None:
-        head(f"replay of {DAYS - 1} slots of {CHANGED:,} rows over {self.rows:,}")
-        for warm in range(2):
-            self.replay(100 + warm), self.by_hand(100 + warm)
-        before = [len(log.commit_versions(str(table))) for table in (self.ours, self.theirs)]
-        line(
-            "against RESTORE and a MERGE each",
-            duel(self.replay, self.by_hand, times, lambda _: None),
-        )
-        after = [len(log.commit_versions(str(table))) for table in (self.ours, self.theirs)]
-        commits = [(now - then) / times for then, now in zip(before, after, strict=True)]
-        print(f"commits each: {commits[0]:g} ours, {commits[1]:g} by hand")
-        rows = [
-            self.spark.read.format("delta").load(str(table)).selectExpr("bit_xor(xxhash64(*))").first()[0]
-            for table in (self.ours, self.theirs)
-        ]
-        print(f"both tables hold the same rows: {rows[0] == rows[1]}")
-
     def restore(self) -> None:
-        """A restore changes what differs, whatever the size of the table."""
-        began = time.perf_counter()
-        twice.restore("delta:ours/devices", 0, project=self.project)
-        print(f"restore of {self.rows:,} rows: {time.perf_counter() - began:.2f} s")
+        """Bring back the first day."""
+        twice.restore(f"delta:ours/{self.name}", 0, project=self.project)
 
 
-def many_versions(root: Path) -> None:
+def compare_with_merges(bench: Bench, rows: int, times: int) -> None:
+    """A replay against RESTORE and a MERGE a slot."""
+    head(f"replay of {SLOTS} slots of {CHANGED:,} rows over {rows:,}")
+    one = Replays(bench, "devices", rows)
+    one.fill()
+    one.copy()
+    for warm in range(3):
+        one.replay(100 + warm), one.by_hand(100 + warm)
+    before = [len(log.commit_versions(str(table))) for table in (one.ours, one.theirs)]
+    line("against RESTORE and a MERGE each", duel(one.replay, one.by_hand, times, lambda _: None))
+    after = [len(log.commit_versions(str(table))) for table in (one.ours, one.theirs)]
+    commits = [(now - then) / times for then, now in zip(before, after, strict=True)]
+    print(f"commits each: {commits[0]:g} ours, {commits[1]:g} by hand")
+    rows_of = [
+        bench.spark.read.format("delta").load(str(table)).selectExpr("bit_xor(xxhash64(*))").first()[0]
+        for table in (one.ours, one.theirs)
+    ]
+    print(f"both tables hold the same rows: {rows_of[0] == rows_of[1]}")
+
+
+def compare_slots(bench: Bench, rows: int, times: int) -> None:
+    """As many changes in ten times as many slots."""
+    head(f"replay of {SLOTS * CHANGED:,} changes over {rows:,}")
+    many = Replays(bench, "many_slots", rows, 10 * SLOTS, CHANGED // 10)
+    few = Replays(bench, "few_slots", rows)
+    for one in (many, few):
+        one.fill()
+        one.replay(100), one.replay(101)
+    line(f"in {10 * SLOTS} slots, against {SLOTS}", duel(many.replay, few.replay, times, lambda _: None))
+
+
+def compare_restores(bench: Bench, rows: int, times: int) -> None:
+    """A restore of a table ten times as large."""
+    head("restore")
+    large, small = Replays(bench, "large", 10 * rows, 1), Replays(bench, "small", rows, 1)
+    for one in (large, small):
+        one.fill()
+        one.restore()
+
+    def act(one: Replays):
+        return lambda _: one.restore()
+
+    line(f"of {10 * rows:,} rows, against {rows:,}", duel(act(large), act(small), 2 * times + 1, lambda _: None))
+
+
+def compare_invocations(bench: Bench, _: int, __: int) -> None:
+    """Thirty slots by one command, against thirty commands."""
+    head(f"{INVOCATIONS} slots, whole commands")
+    projects = [bench.root / "at_once", bench.root / "one_by_one"]
+    days = [(FIRST + timedelta(days=number)).isoformat() for number in range(INVOCATIONS + 1)]
+    for project in projects:
+        (project / "landing").mkdir(parents=True)
+        (project / "twice.toml").write_text("")
+        (project / "pipelines").mkdir()
+        (project / "pipelines" / "devices.py").write_text(PIPELINE)
+        for day in days[:-1]:
+            rows = [json.dumps({"id": number, "day": day}) for number in range(100)]
+            (project / "landing" / f"{day}.jsonl").write_text("\n".join(rows) + "\n")
+
+    def command(project: Path, *words: str) -> None:
+        subprocess.run([sys.executable, "-m", "twice", *words, "--yes"], cwd=project, check=True, capture_output=True)
+
+    line(
+        "by one backfill, against a run each",
+        duel(
+            lambda _: command(projects[0], "backfill", "devices", "--from", days[0], "--to", days[-1]),
+            lambda _: [command(projects[1], "run", "devices", "--at", day) for day in days[:-1]],
+            1,
+            lambda _: None,
+        ),
+    )
+
+
+def find_among_versions(bench: Bench, _: int, __: int) -> None:
     """Find the state before a slot among a thousand versions, without a JVM."""
+    root = bench.root
     table = root / "many"
     folder = table / "_delta_log"
     folder.mkdir(parents=True)
@@ -144,21 +222,29 @@ def twice_receipt(slot: str):
     return Receipt(slot, 1, "0a1b2c3d-1-0a1b2c3d", "inputs", "code", "me", rows=1)
 
 
+PARTS = {
+    "find": find_among_versions,
+    "merges": compare_with_merges,
+    "slots": compare_slots,
+    "restores": compare_restores,
+    "invocations": compare_invocations,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="twice-bench-") as folder:
         root = Path(folder)
         (root / "twice.toml").write_text('[spark]\nmaster = "local[2]"\n[spark.conf]\n"spark.driver.memory" = "4g"\n')
         print(f"{asked.rows:,} rows, {asked.times} pairs, {os.cpu_count()} cores; ratios are ours / by hand")
-        many_versions(root)
-        replays = Replays(root, asked.rows)
-        replays.fill()
-        replays.compare(asked.times)
-        replays.restore()
-        replays.bench.engine.stop()
+        bench = Bench(root)
+        for part in asked.only.split(","):
+            PARTS[part](bench, asked.rows, asked.times)
+        bench.engine.stop()
 
 
 if __name__ == "__main__":

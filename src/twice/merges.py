@@ -55,6 +55,11 @@ class MergeRule:
         """The columns of the source that the table does not keep: the mark of a hard delete."""
         return (self.deleted,) if self.deleted and not self.soft else ()
 
+    @property
+    def last_wins(self) -> bool:
+        """Tell whether of several batches in turn the last row of a key alone tells what becomes of it."""
+        return not self.order and not self.insert_only
+
     def stored(self, columns: Iterable[str]) -> list[str]:
         """Return the columns that the table keeps."""
         return [column for column in columns if column not in self.besides]

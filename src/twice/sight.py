@@ -75,10 +75,16 @@ class Sight:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The slots that a replay has still to show, in order, while it is shown slot by slot."""
+        """The slots that a replay has still to show, in order, while it is shown slot by slot.
+
+        If the table holds one of them in an older edition, somebody brought back an older version since: there is no
+        replay to go on with then.
+        """
         proven = [receipt for slot, receipt in self.receipts.items() if slot not in self.ended]
         newest = max(proven, key=lambda receipt: receipt.first_version or 0, default=None)
-        return newest.pending if newest else ()
+        if newest is None or (set(newest.pending) & set(self.ended)) - self.gone:
+            return ()
+        return newest.pending
 
     def proof(self, slot: str) -> Receipt | None:
         """Return the slot's receipt if its rows are vouched for."""

@@ -283,3 +283,19 @@ def test_dates_are_those_of_the_pipelines_zone(make_world, tmp_path):
     world.project.__dict__["whole_pipelines"] = world.project.__dict__["pipelines"] = {"out": zoned}
     found = version_named(world.project, zoned.target, D21)
     assert found == world.sight().receipts[zoned.slot(D21).text].first_version
+
+
+@pytest.mark.stores("memory", "delta")
+def test_a_version_from_the_middle_of_an_older_replay_is_no_replay_to_go_on_with(make_world):
+    world = make_world(pattern=twice.stateful_merger(keys=["id"], visible="each"), schema=SCHEMA)
+    run(world, D20, a="20")
+    run(world, D21, e="old")
+    run(world, D22, b="22")
+    world.run(D20, force=True)
+    half_way = world.sight().version - 1
+    run(world, D21, d="21")
+    world.restore_by_hand(half_way)
+    with pytest.raises(ProofGone):
+        world.run(D22)
+    world.run(D22, force=True)
+    assert table(world) == {"a": "20", "d": "21", "b": "22"}

@@ -65,7 +65,7 @@ class Histories(KeepsHistory):
         there = self.read(work.name) if editions.whole else None
         becomes = merging.from_history(history, source, rule, editions, there)
         staged: Staged = self.stage_merge(work, becomes, MergeRule(rule.keys, deleted=merging.GONE), layout)
-        return replace(staged, rows=source.count)
+        return replace(staged, rows=source.given)
 
 
 def _keep(store: _Tables, work: Work, rows: Any, own: str) -> None:

@@ -36,6 +36,7 @@ _FILE = "_twice_file"
 _COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _RANK = "_twice_rank"
+_AGAIN = "_twice_again"
 _BATCH = "_twice_batch"
 _STEPS = "_twice_steps"
 _ROW = "_twice_row"
@@ -51,13 +52,21 @@ _ROWS_SENT_AT_MOST = 250_000
 
 @dataclass(frozen=True)
 class Source:
-    """Checked source rows, computed once, and the part of the table in which their keys may be."""
+    """Checked source rows, computed once, and the part of the table in which their keys may be.
+
+    `batches` are the rows of each of several batches; `rows` may be fewer, if only the last of a key are left.
+    """
 
     rows: DataFrame
     count: int
     tests: tuple[tuple[str, str], ...]
     batches: tuple[int, ...] = ()
     digest: tuple[int, Decimal] = (0, Decimal(0))
+
+    @property
+    def given(self) -> int:
+        """How many rows there were, also those of which a later one is left."""
+        return sum(self.batches) if self.batches else self.count
 
     @property
     def bounds(self) -> str:
@@ -117,7 +126,9 @@ def prepared(rows: DataFrame, rule: MergeRule, layout: Sequence[str] = ()) -> So
 
 
 def prepared_batches(batches: Sequence[DataFrame], rule: MergeRule, layout: Sequence[str] = ()) -> Source:
-    """Compute several batches once, each checked by itself; every row knows its batch.
+    """Compute several batches once, each checked by itself.
+
+    Where the last row of a key alone counts, the others are left out; elsewhere every row knows its batch.
 
     Raises:
         NotPublished: With the keys named.
@@ -133,6 +144,8 @@ def prepared_batches(batches: Sequence[DataFrame], rule: MergeRule, layout: Sequ
         united(numbered[start : start + _BATCHES_AT_ONCE]).localCheckpoint(eager=len(batches) > _BATCHES_AT_ONCE)
         for start in range(0, len(numbered), _BATCHES_AT_ONCE)
     ]
+    if rule.last_wins:
+        return _last_of_each_key(united(parts), rule, layout, len(batches))
     source = _checked_source(united(parts), rule, layout, (_BATCH,))
     counts = {row[_BATCH]: row["count"] for row in source.rows.groupBy(_BATCH).count().collect()}
     return replace(source, batches=tuple(counts.get(number, 0) for number in range(len(batches))))
@@ -150,25 +163,81 @@ def _checked_source(kept: DataFrame, rule: MergeRule, layout: Sequence[str], by:
         F.sum(F.when(_any_null(rule.keys), F.col("_twice_n")).otherwise(0)).alias("null_keys"),
         F.sum("_twice_unordered").alias("unordered"),
         *_digest(rule),
-        *(F.min(quoted(key)).alias(f"low_{n}") for n, key in _bounded(kept, rule)),
-        *(F.max(quoted(key)).alias(f"high_{n}") for n, key in _bounded(kept, rule)),
-        *(F.collect_set(quoted(key)).alias(f"set_{n}") for n, key in _bounded(kept, rule) if key in layout),
-    ).first()
-    facts = found.asDict() if found else {}
+        *_extremes(kept, rule, layout),
+    ).collect()
+    facts = found[0].asDict()
     refuse_null_keys(facts["null_keys"] or 0, rule.keys)
     refuse_null_order(facts["unordered"] or 0, rule.order or "")
     if facts["repeated"]:
         sample = groups.where("_twice_n > 1").limit(_SAMPLE).collect()
         refuse_duplicates(facts["repeated"], [row.asDict() for row in sample], rule)
-    digest = (facts["digest_xor"] or 0, facts["digest_sum"] or Decimal(0))
-    return Source(kept, facts["rows"] or 0, _tests(facts, _bounded(kept, rule)), digest=digest)
+    return Source(kept, facts["rows"] or 0, _tests(facts, _bounded(kept, rule)), digest=_joined_digest(found))
 
 
-def _digest(rule: MergeRule) -> tuple[Column, Column]:
+def _last_of_each_key(numbered: DataFrame, rule: MergeRule, layout: Sequence[str], batches: int) -> Source:
+    """Check batches and keep the last row of each key, in one pass."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    by_key = Window.partitionBy(*map(quoted, rule.keys)).orderBy(F.col(_BATCH).desc())
+    again = F.lag(_BATCH).over(by_key) == F.col(_BATCH)
+    ranked = numbered.withColumn(_RANK, F.row_number().over(by_key)).withColumn(_AGAIN, again)
+    kept = ranked.localCheckpoint(eager=False)
+    is_last = F.col(_RANK) == 1
+    found = (
+        kept.groupBy(_BATCH)
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(is_last).alias("last"),
+            F.count_if(F.col(_AGAIN) | _any_null(rule.keys)).alias("refused"),
+            *_digest(rule, is_last),
+            *_extremes(kept, rule, layout),
+        )
+        .collect()
+    )
+    if any(row["refused"] for row in found):
+        _checked_source(numbered, rule, layout, (_BATCH,))
+    counts = {row[_BATCH]: row["rows"] for row in found}
+    last = kept.where(is_last).drop(_RANK, _AGAIN, _BATCH)
+    return Source(
+        last,
+        sum(row["last"] for row in found),
+        _tests(_overall(found, _bounded(kept, rule)), _bounded(kept, rule)),
+        tuple(counts.get(number, 0) for number in range(batches)),
+        _joined_digest(found),
+    )
+
+
+def _overall(found: Sequence[Any], keys: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    """Return the extremes of all batches."""
+    overall: dict[str, Any] = {}
+    for number, _ in keys:
+        for name, pick in ((f"low_{number}", min), (f"high_{number}", max)):
+            overall[name] = pick((row[name] for row in found if row[name] is not None), default=None)
+        if found and f"set_{number}" in found[0]:
+            overall[f"set_{number}"] = {value for row in found for value in row[f"set_{number}"]}
+    return overall
+
+
+def _extremes(rows: DataFrame, rule: MergeRule, layout: Sequence[str]) -> list[Column]:
+    """Return what the bounds are made of: the ends of each key, and the values of those that lay the table out."""
+    from pyspark.sql import functions as F
+
+    bounded = _bounded(rows, rule)
+    return [
+        *(F.min(quoted(key)).alias(f"low_{n}") for n, key in bounded),
+        *(F.max(quoted(key)).alias(f"high_{n}") for n, key in bounded),
+        *(F.collect_set(quoted(key)).alias(f"set_{n}") for n, key in bounded if key in layout),
+    ]
+
+
+def _digest(rule: MergeRule, counting: Column | None = None) -> tuple[Column, Column]:
     """Return what tells two sets of keys apart, without looking for each of them."""
     from pyspark.sql import functions as F
 
     hashed = F.xxhash64(*(F.col(quoted(key)) for key in rule.keys))
+    if counting is not None:
+        hashed = F.when(counting, hashed)
     return F.bit_xor(hashed).alias("digest_xor"), F.try_sum(hashed.cast("decimal(38,0)")).alias("digest_sum")
 
 
@@ -324,10 +393,15 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
 
 def _is_all_of(source: Source, groups: Sequence[Any]) -> bool:
     """Tell whether the table holds every key of the source, and each of them once."""
+    return sum(row["n"] for row in groups) == source.count and _joined_digest(groups) == source.digest
+
+
+def _joined_digest(groups: Sequence[Any]) -> tuple[int, Decimal]:
+    """Return the digest of all keys from those of their parts; one without keys has none."""
     xor, total = 0, Decimal(0)
     for row in groups:
-        xor, total = xor ^ row["digest_xor"], total + row["digest_sum"]
-    return sum(row["n"] for row in groups) == source.count and (xor, total) == source.digest
+        xor, total = xor ^ (row["digest_xor"] or 0), total + (row["digest_sum"] or Decimal(0))
+    return xor, total
 
 
 def _lacking(source: Source, found: DataFrame, columns: Sequence[str], rule: MergeRule) -> DataFrame:
@@ -371,6 +445,8 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     """
     from pyspark.sql import functions as F
 
+    if rule.last_wins:
+        return _all_new(source, rule) if target is None else changes(source, target, rule)
     rows, columns = source.rows, rule.stored([name for name in source.rows.columns if name != _BATCH])
     there = _there(source, target, columns, rule)
     steps = _steps(rows, [name for name in rows.columns if name != _BATCH], rule)
@@ -394,6 +470,14 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     found = folded.withColumn(ACTION, action).where(f"{ACTION} IS NOT NULL")
     values = [(steps[quoted(name)] if name in rule.keys else after[name].alias(name)) for name in columns]
     return _changes_of(found.select(*values, ACTION, _FILE, _COPIES), rule)
+
+
+def _all_new(source: Source, rule: MergeRule) -> Changes:
+    """Insert what is not marked as deleted: there is no table yet."""
+    from pyspark.sql import functions as F
+
+    rows = live(source.rows, rule).withColumn(ACTION, F.lit(INSERT))
+    return Changes(rows.where("false"), rows, rows.count(), 0, 0, ())
 
 
 def from_history(

@@ -167,15 +167,17 @@ class Transaction:
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
         self._evolved = True
 
-    def reads(self, part: DataFrame | None) -> Any:
-        """Make any change of the part of the table that a filtered frame reads a conflict; None is all of it.
+    def reads_all(self) -> None:
+        """Make any change of the table a conflict."""
+        self._txn.readWholeTable()
 
-        Returns the files in which that part lies.
-        """
-        if part is None:
-            self._txn.readWholeTable()
+    def reads(self, part: DataFrame) -> Any:
+        """Make any change of the part of the table that a filtered frame reads a conflict, and return its files."""
+        conditions = _conditions(part)
+        if not conditions:
+            self.reads_all()
             return self._txn.filterFiles()
-        return self._txn.filterFiles(self._seq(_conditions(part)), True)
+        return self._txn.filterFiles(self._seq(conditions), True)
 
     def frame(self, files: Any, start: Start | None = None) -> DataFrame:
         """Return the rows of some files, as the version that the transaction was opened on, or an older one, has them."""
@@ -201,25 +203,23 @@ class Transaction:
         now = self._txn.snapshot().allFiles()
         if start is None:
             return self._removed(now.collect())
-        then = start.snapshot.allFiles()
-        left, gained = self._only_in(then, now), self._only_in(now, then)
+        left, gained = self._only_in_one(start.snapshot.allFiles(), now)
         away = {_file_key(file): file for file in _each(touched)}
         added = [_as_change(file, self._delta) for file in left if _file_key(file) not in away]
         still_there = set(away) - {_file_key(file) for file in left}
         return self._seq(added).concat(self._removed([*gained, *(away[key] for key in still_there)]))
 
-    def _only_in(self, files: Any, others: Any) -> list[Any]:
-        """Return the files that one version has and another has not; one with other deletion vectors is another file."""
-        from pyspark.sql import DataFrame
-        from pyspark.sql import functions as F
+    def _only_in_one(self, then: Any, now: Any) -> tuple[list[Any], list[Any]]:
+        """Return the files that only the first of two versions has, and those that only the second has.
 
-        one = DataFrame(files.toDF(), self._spark).alias("one")
-        other = DataFrame(others.toDF(), self._spark).select("path", "deletionVector").alias("other")
-        same = (F.col("one.path") == F.col("other.path")) & F.col("one.deletionVector").eqNullSafe(
-            F.col("other.deletionVector")
-        )
-        typed = getattr(one.join(other, same, "left_anti")._jdf, "as")(files.encoder())
-        return list(typed.collect())
+        One with other deletion vectors is another file.
+        """
+        # Named, since both may be one and the same version.
+        one, other = getattr(then, "as")("one"), getattr(now, "as")("other")
+        same = "one.path = other.path AND one.deletionVector <=> other.deletionVector"
+        pairs = one.joinWith(other, self._jvm.org.apache.spark.sql.functions.expr(same), "full_outer")
+        unpaired = pairs.where("_1 IS NULL OR _2 IS NULL").collect()
+        return [pair._1() for pair in unpaired if pair._1()], [pair._2() for pair in unpaired if pair._2()]
 
     def at_paths(self, files: Any, paths: Sequence[str]) -> tuple[Any, int | None]:
         """Return those of the files that have a path, and how many rows they hold if that was noted."""

@@ -306,10 +306,10 @@ class DeltaStore(
         if not transaction.exists:
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
-            transaction.reads(None)
+            transaction.reads_all()
         files, target = self._searched(transaction, source.bounds)
         changes = merging.changes(source, target, rule)
-        notes = changes.notes(source.count)
+        notes = changes.notes(source.given)
         if changes.total == changes.inserted:
             staged = self._inserted(work, transaction, changes.upserts, layout, source)
             return replace(staged, notes=notes)
@@ -318,7 +318,7 @@ class DeltaStore(
             changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
         )
         reach("delta.files.written")
-        return Staged(source.count, handle=_Written(transaction, actions, "rows"), notes=notes)
+        return Staged(source.given, handle=_Written(transaction, actions, "rows"), notes=notes)
 
     def _rewritten(
         self, work: Work, transaction: Transaction, files: Any, changes: merging.Changes, rule: MergeRule
@@ -365,16 +365,16 @@ class DeltaStore(
         if before is not None and written != before + changes.inserted - changes.deleted:
             self.discard(work, Staged(0, handle=_Written(transaction, actions, "rows")))
             raise NotPublished(
-                f"A replay of {source.count} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
+                f"A replay of {source.given} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
                 "Nothing was published, and the target is as it was.",
             )
         new = actions
         if transaction.exists:
-            transaction.reads(None)
+            transaction.reads_all()
             actions = actions.concat(transaction.started(start, touched))
         reach("delta.files.written")
         handle = _Written(transaction, actions, "rows", starts_from=base, new=new)
-        return Staged(source.count, handle=handle, notes=changes.notes(source.count), batches=source.batches)
+        return Staged(source.given, handle=handle, notes=changes.notes(source.given), batches=source.batches)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Commit the difference between what is there and an older version."""
@@ -382,7 +382,7 @@ class DeltaStore(
         transaction = Transaction(self.engine.spark, table, base.version)
         if transaction.read_version != base.version:
             raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base.version}")
-        transaction.reads(None)
+        transaction.reads_all()
         start = next(one for one in log.states(table) if one.version == version)
         left = start.leaves_of(base, frozenset(), base.version + 1)
         payload = Payload("restore", owner, "rows", table_id=transaction.table_id, starts_from=version).carrying(left)
@@ -442,7 +442,7 @@ class DeltaStore(
     def _searched(self, transaction: Transaction, *conditions: str) -> tuple[Any, Any]:
         """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
         searched = merging.within(transaction.frame(transaction.none()), *conditions)
-        files = transaction.reads(searched if any(conditions) else None)
+        files = transaction.reads(searched)
         # A column that the transaction itself adds is not in the version that it reads.
         rows = merging.within(transaction.frame(files), *conditions)
         return files, frames.with_columns_of(rows, transaction.schema)
@@ -453,7 +453,7 @@ class DeltaStore(
         """Write rows that are only added, and tell the rows of the source."""
         partition_by = transaction.partition_columns if transaction.exists else list(layout)
         staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
-        return replace(staged, rows=source.count, notes=(changes_text(staged.rows, 0, 0, source.count),))
+        return replace(staged, rows=source.given, notes=(changes_text(staged.rows, 0, 0, source.given),))
 
     def _filled_before(self, work: Work) -> list[str]:
         """Return the partitions that older generations of the slot filled, and that no other slot fills now."""
@@ -593,7 +593,7 @@ class DeltaStore(
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
         transaction.keep_versions(work.keep_days)
-        transaction.reads(None)
+        transaction.reads_all()
         return _Written(transaction, transaction.none(), "nothing")
 
     def _payload(self, work: Work, receipts: Sequence[Receipt], written: _Written) -> Payload:

@@ -172,12 +172,12 @@ class ParquetStore(
         target = self._rows_of(work.name, base.files, schema)
         changes = merging.changes(source, merging.within(target, source.bounds), rule)
         if not changes.total:
-            return Staged(source.count, notes=changes.notes(source.count))
+            return Staged(source.given, notes=changes.notes(source.given))
         touched = self._touched(work.name, base, changes.files)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         scope = replace(scope, removed=frozenset(file.path for file in touched))
         staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
-        return replace(staged, notes=changes.notes(source.count))
+        return replace(staged, notes=changes.notes(source.given))
 
     def past(self, name: str) -> Past:
         """Read the manifests that are kept, newest first; of a version that lost a file nothing can start."""
@@ -204,7 +204,7 @@ class ParquetStore(
         scope = _Scope("draft", current.schema, current.version, removed, start)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
-        return replace(staged, notes=changes.notes(source.count), batches=source.batches)
+        return replace(staged, notes=changes.notes(source.given), batches=source.batches)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Link a manifest that names the files of an older one."""
@@ -300,7 +300,7 @@ class ParquetStore(
     ) -> Staged:
         """Stage what a merge writes; it tells the rows of its source, and its partitions are nobody's own."""
         staged = self._stage(work, rows, scope, columns=layout)
-        return replace(staged, rows=source.count, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.count),))
+        return replace(staged, rows=source.given, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.given),))
 
     def _rows_of(self, name: str, files: Sequence[DataFile], schema: str) -> Any:
         """Read files of the table with the columns that it will have."""
