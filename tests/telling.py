@@ -17,6 +17,7 @@ TELLING = {
     "test_a_first_pass_and_a_correction_side_by_side": ("slice", "append", "table by name"),
     "test_a_death_among_neighbours": ("slice",),
     "test_a_story_on_a_real_store_ends_in_the_table_that_its_slots_make": ("versions",),
+    "test_four_hundred_slots_are_done_again_in_one_publish": ("memory",),
     "test_stores_do_what_memory_does": (
         "merger-delete",
         "merger-order-partitions",

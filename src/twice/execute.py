@@ -106,8 +106,14 @@ def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint
     companions = _companions(job, plan)
     # What has to follow is not begun unless it can be done: the table would be left half way.
     following = [_part(job.sibling(slot), plan) for slot in plan.pending] if job.sibling else []
-    notes = _changed_inputs(plan, [*companions, *following])
+    notes = _under_way(plan) + _changed_inputs(plan, [*companions, *following])
     return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
+
+
+def _under_way(plan: Plan) -> tuple[str, ...]:
+    """Name what an interrupted replay has still to show; whoever runs next begins with it."""
+    pending = [Slot.parse(text) for text in plan.base.pending]
+    return (f"a replay is under way, and is completed first: {named(pending)}",) if pending else ()
 
 
 def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:

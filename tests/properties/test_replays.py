@@ -5,6 +5,7 @@ merging them in order gives, or in a refusal that left the table alone.
 """
 
 from contextlib import suppress
+from datetime import date, timedelta
 from random import Random
 
 import pytest
@@ -234,3 +235,19 @@ def test_any_story_ends_in_the_table_that_its_slots_make(world, seed):
 @pytest.mark.parametrize("seed", [7])
 def test_a_story_on_a_real_store_ends_in_the_table_that_its_slots_make(world, seed):
     Story(world, Random(seed)).tell(SPARK_LENGTH)
+
+
+def test_four_hundred_slots_are_done_again_in_one_publish(make_world):
+    """However many batches there are, one row a key is joined with the table."""
+    world = make_world(pattern=twice.stateful_merger(keys=["id"]), schema="id string, v int", start="2023-01-01")
+    days = [(date(2023, 1, 1) + timedelta(days=number)).isoformat() for number in range(401)]
+    rows = [[{"id": f"shared {n % 37}", "v": n}, {"id": f"own {n}", "v": n}] for n in range(400)]
+    for day, batch in zip(days, rows, strict=False):
+        world.put_rows(day, batch)
+    backfill(world.project, world.pipeline, days[0], days[-1], Asked(force=True, resuming=True))
+    rows[1] = [{"id": "late", "v": 1}]
+    world.put_rows(days[1], rows[1])
+    before = world.sight().version
+    assert len(world.run(days[1]).along) == 399
+    assert world.sight().version == before + 1
+    assert dict(world.table_rows("id", "v")) == {row["id"]: row["v"] for batch in rows for row in batch}

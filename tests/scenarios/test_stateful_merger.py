@@ -296,6 +296,8 @@ def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(sho
     assert len(shown.sight().pending) == 2
     shown.reopen()
     put(shown, "2024-09-25", {"new": "one"})
+    told = twice.plan(shown.pipeline, at=D20, project=shown.project).notes
+    assert any("a replay is under way, and is completed first" in note for note in told)
     shown.run("2024-09-25")
     assert table(shown) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
     assert not shown.sight().ended
