@@ -19,6 +19,7 @@ from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import consider, execute
 from twice.execute import restore as go_back
+from twice.findings import Finding
 from twice.fingerprint import Inputs, Source
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
@@ -284,6 +285,27 @@ def backfill(
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     asked = Asked(force, resuming=True)
     return fill(home, chosen, start, end, asked, on_slot, missing=missing, failed=failed, jobs=jobs)
+
+
+def check(
+    pipelines: Iterable[Pipeline | str] | None = None,
+    *,
+    quick: bool = False,
+    strict: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> list[Finding]:
+    """Look for what is wrong with pipelines and their targets, by default with all of the project; change nothing.
+
+    `quick` starts no JVM. `strict` takes what the lint finds for wrong.
+    """
+    from twice.checks import Asked as Depth
+    from twice.checks import look_over
+
+    home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
+    wanted = home.pipelines.values() if pipelines is None else pipelines
+    chosen = [home.pipeline(one) if isinstance(one, str) else one for one in wanted]
+    return look_over(home, chosen, Depth(quick=quick, strict=strict)).findings
 
 
 def read(

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 from twice.errors import Fenced
 from twice.runs import Receipt
-from twice.sight import NO_TABLE, Sight, State
+from twice.sight import NO_TABLE, REPLACED, Sight, State
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
@@ -273,7 +273,7 @@ class _Walk:
                 return f"the table was restored to version {commit.restored_to} in version {commit.version}, from before the slot's rows"
         for version, slots in self.replacements:
             if version > first and slot not in slots:
-                return f"the whole table was replaced in version {version}"
+                return f"{REPLACED} {version}"
         return ""
 
     def gone(self, newest: int) -> frozenset[str]:

@@ -38,7 +38,7 @@ from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt, new_attempt
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
 from twice.stores import footers, frames, merging
@@ -451,7 +451,7 @@ def _published(following: Manifest, work: Work, staged: Staged, receipts: Sequen
         return following
     written: _Written = staged.handle
     if written.scope.name == "table":
-        why = f"the whole table was replaced in version {following.version}"
+        why = f"{REPLACED} {following.version}"
         new = {receipt.slot for receipt in receipts}
         following = replace(following, ended={slot: why for slot in following.receipts if slot not in new}, older={})
     if written.scope.name == "draft":
