@@ -44,7 +44,7 @@ from twice.sources.tables import Table
 from twice.statements import Statement
 from twice.timeline import KeptVersion, difference, version_named
 from twice.timeline import versions as kept_versions
-from twice.transforms import Sql, text_beside
+from twice.transforms import Sql, statement_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -191,7 +191,8 @@ def query(
     it reads, `fingerprint` has to vouch for: a text with the slot's placeholders, or a function of the run.
     """
     named = {name: table if isinstance(table, Table) else Table(table) for name, table in (tables or {}).items()}
-    return Query(Statement(text), named, None if fingerprint is None else Declared(fingerprint))
+    origin = sys._getframe(1).f_code.co_filename
+    return Query(Statement(text, origin), named, None if fingerprint is None else Declared(fingerprint))
 
 
 def sql(text: str | None = None, *, file: str | None = None) -> Sql:
@@ -203,8 +204,8 @@ def sql(text: str | None = None, *, file: str | None = None) -> Sql:
         raise Misuse(
             "The SQL of a transform is either a text or a file.", fix="Use twice.sql('...') or file='....sql'."
         )
-    found = text if file is None else text_beside(sys._getframe(1).f_code.co_filename, file)
-    return Sql(Statement(found or ""))
+    caller = sys._getframe(1).f_code.co_filename
+    return Sql(Statement(text or "", caller) if file is None else statement_beside(caller, file))
 
 
 def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -> Function:

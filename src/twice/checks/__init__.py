@@ -21,6 +21,7 @@ from twice.checks.tables import dropped_tables, stale_views, store_troubles
 from twice.errors import TwiceError
 from twice.explain import explain
 from twice.findings import NOTICE, WRONG, Finding
+from twice.lint import as_finding, remarks_on
 from twice.sight import Past
 
 if TYPE_CHECKING:
@@ -59,11 +60,12 @@ def look_over(
     project: Project, pipelines: Sequence[Pipeline], asked: Asked | None = None, now: datetime | None = None
 ) -> Report:
     """Ask all questions about some pipelines."""
-    report, moment = Report(), now or datetime.now(UTC)
+    report, moment, depth = Report(), now or datetime.now(UTC), asked or Asked()
     ledger = ledger_of(project)
     for pipeline in pipelines:
         report.pipelines.append(pipeline.name)
-        report.findings += _guarded(pipeline, lambda one: _of(project, one, ledger, moment, asked or Asked(), report))
+        report.findings += _guarded(pipeline, lambda one: _of(project, one, ledger, moment, depth, report))
+        report.findings += _guarded(pipeline, lambda one: _linted(project, one, depth))
     return report
 
 
@@ -93,6 +95,12 @@ def _of(
     yield from starting_versions(seen, past)
     yield from _inspected(store, seen, asked)
     yield from _repeated(store, seen, asked, report)
+
+
+def _linted(project: Project, pipeline: Pipeline, asked: Asked) -> Iterator[Finding]:
+    for remark in remarks_on(pipeline, str(project.root)):
+        finding = as_finding(pipeline, remark)
+        yield finding.as_wrong() if asked.strict else finding
 
 
 def _unfilled(store: Store, seen: Seen) -> Iterable[str]:
