@@ -128,12 +128,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Repeated:
-    """A key that several rows share, with the files that hold them and the slots that brought them, where known."""
+    """A key that several rows share, with what the store knows of how they came.
+
+    Attributes:
+        key: The values of the columns.
+        rows: How many rows have them.
+        files: The files that hold these rows.
+        slots: The slots whose publishes wrote these files.
+        strangers: Commits of others that wrote them.
+    """
 
     key: Mapping[str, Any]
     rows: int
     files: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

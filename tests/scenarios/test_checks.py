@@ -5,14 +5,18 @@ import sqlite3
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import twice
 from twice.checks import Asked, look_over
 from twice.faults import Died, armed, dying_at
 from twice.findings import NOTICE, WRONG
 from twice.runs import Slot
+from twice.stores import repeats
 
 DAYS = ("2024-09-20", "2024-09-21", "2024-09-22")
 FIRST, SECOND, THIRD = DAYS
@@ -371,6 +375,114 @@ def test_a_key_that_comes_again_after_its_window_is_no_duplicate_and_one_at_the_
     rows = world.memory.read(world.target)
     world.memory.meddle(world.target, [*rows, *rows[:1]])
     assert ("duplicates", WRONG) in told(world)
+
+
+def double_by_hand(world, day):
+    """Write the rows of a day a second time, as somebody would who does not know Twice."""
+    if world.kind == "delta":
+        again = world.spark.createDataFrame([("again", date.fromisoformat(day))], "id string, day date")
+        again.write.format("delta").mode("append").save(str(world.table()))
+        return
+    path = world.store.files(world.target)[0]
+    rows = parquet.read_table(path, partitioning=None)
+    parquet.write_table(pa.concat_tables([rows, rows]), path)
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_duplicates_on_disk_are_found_with_their_files_and_with_what_brought_them(make_world):
+    world = filled(make_world(pattern=SHAPES["merger"]))
+    double_by_hand(world, THIRD)
+    duplicates = next(finding for finding in found(world) if finding.check == "duplicates")
+    sample = duplicates.details["sample"][0]
+    assert duplicates.severity == WRONG
+    if world.kind == "delta":
+        assert (sample["key"], sample["rows"], len(sample["files"])) == ({"id": "again"}, 2, 2)
+        assert labels(sample["slots"]) == [THIRD]
+        assert sample["strangers"] == ["version 3 (WRITE)"]
+    else:
+        assert sample["rows"] == 2
+        assert [*sample["files"]] == [os.path.relpath(world.store.files(world.target)[0], world.table())]
+        assert sample["slots"]
+
+
+@pytest.mark.stores("parquet")
+def test_without_spark_the_same_keys_are_counted_as_with_it(make_world):
+    world = filled(make_world(pattern=SHAPES["merger"]))
+    double_by_hand(world, THIRD)
+    paths = world.store.files(world.target)
+    by_spark = repeats.by_spark(world.store.read(world.target), ["id"], 10)
+    without = repeats.without_spark(paths, ["id"], 10)
+    assert (without.keys, without.rows) == (by_spark.keys, by_spark.rows)
+    assert sorted(map(repr, without.sample)) == sorted(map(repr, by_spark.sample))
+    assert without.keys > 0
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_quick_look_says_which_duplicates_it_did_not_look_for(make_world):
+    world = filled(make_world(pattern=SHAPES["merger"]), days=(FIRST,))
+    report = look_over(world.project, [world.pipeline], Asked(quick=True))
+    left_out = ["duplicates in delta:lake/out, which only Spark can count (--quick)"]
+    assert (report.findings, report.left_out) == ([], left_out if world.kind == "delta" else [])
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.stores("delta")
+def test_a_file_that_delta_names_and_that_is_gone_is_found_without_a_jvm(make_world):
+    world = filled(make_world(pattern=SHAPES["merger"]))
+    named = {Path(path.removeprefix("file:").replace("//", "/", 1)).name for path in world.all_files()}
+    gone = next(path for path in world.table().rglob("*.parquet") if path.name in named)
+    gone.unlink()
+    report = look_over(world.project, [world.pipeline], Asked())
+    assert [(one.check, one.severity) for one in report.findings] == [("files", WRONG)]
+    assert report.findings[0].details["named"] == [gone.name]
+    assert report.left_out == ["duplicates in delta:lake/out, of which files are missing"]
+
+
+@pytest.mark.stores("parquet")
+def test_files_that_somebody_put_into_the_folder_of_a_parquet_table_are_worth_knowing(make_world):
+    world = filled(make_world(), days=(FIRST,))
+    (world.table() / "stray.parquet").write_bytes(b"not ours")
+    (foreign,) = found(world)
+    assert (foreign.check, foreign.severity, foreign.details["named"]) == ("foreign", NOTICE, ["stray.parquet"])
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_version_that_a_backfill_needs_and_that_lost_a_file_is_found(make_world):
+    world = filled(make_world(pattern=twice.stateful_merger(keys=["id"], keep_days=100)))
+    now = set(world.all_files())
+    if world.kind == "delta":
+        now = {Path(path.removeprefix("file:").replace("//", "/", 1)).name for path in now}
+        older = [path for path in world.table().glob("*.parquet") if path.name not in now]
+    else:
+        older = [path for path in world.table().rglob("*.parquet") if str(path.relative_to(world.table())) not in now]
+    for path in older:
+        path.unlink()
+    (versions,) = found(world)
+    assert (versions.check, versions.severity, versions.details["state"]) == ("versions", WRONG, "lost")
+    assert labels(versions.details["slots"])[-1] == THIRD
+    assert "keep_days=100" in versions.what
+
+
+@pytest.mark.stores("delta")
+def test_a_sql_view_that_shows_a_dropped_table_is_found(make_world):
+    world = make_world(pattern=twice.fast_metadata_cleaner(period="day"))
+    world.spark.sql("CREATE SCHEMA IF NOT EXISTS checked")
+    world.store.views = "checked"
+    filled(world)
+    try:
+        assert found(world) == []
+        world.spark.sql("DROP VIEW checked.out")
+        (missing,) = found(world)
+        assert (missing.check, missing.severity) == ("views", NOTICE)
+        world.store.settle(world.target)
+        assert found(world) == []
+        world.drop_member(sorted(world.store.members(world.target))[1])
+        stale = [finding for finding in found(world) if "SQL view" in finding.what]
+        assert [finding.severity for finding in stale] == [WRONG]
+    finally:
+        world.spark.sql("DROP SCHEMA checked CASCADE")
 
 
 # ---------------------------------------------------------------- looking at all

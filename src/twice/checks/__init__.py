@@ -93,8 +93,10 @@ def _of(
     past = _past(store, seen)
     yield from foreign_changes(seen, next(iter(past.states), None))
     yield from starting_versions(seen, past)
-    yield from _inspected(store, seen, asked)
-    yield from _repeated(store, seen, asked, report)
+    troubles = list(_inspected(store, seen, asked))
+    yield from troubles
+    is_whole = not any(trouble.check == "files" for trouble in troubles)
+    yield from _repeated(store, seen, asked, report, is_whole=is_whole)
 
 
 def _linted(project: Project, pipeline: Pipeline, asked: Asked) -> Iterator[Finding]:
@@ -123,14 +125,16 @@ def _inspected(store: Store, seen: Seen, asked: Asked) -> Iterator[Finding]:
         yield from store_troubles(seen, store.inspect_catalog(seen.pipeline.target.name))
 
 
-def _repeated(store: Store, seen: Seen, asked: Asked, report: Report) -> Iterator[Finding]:
+def _repeated(store: Store, seen: Seen, asked: Asked, report: Report, *, is_whole: bool) -> Iterator[Finding]:
     name, columns = seen.pipeline.target.name, unique_columns(seen.pipeline.pattern)
     if not columns or not seen.sight.exists or not isinstance(store, FindsRepeats):
         return
     if asked.quick and store.needs_spark_for_repeats(name):
-        report.left_out.append(f"duplicates in {seen.target}, which only Spark can count")
-        return
-    yield from duplicates(seen, columns, store.repeats(name, columns, SAMPLE))
+        report.left_out.append(f"duplicates in {seen.target}, which only Spark can count (--quick)")
+    elif not is_whole:
+        report.left_out.append(f"duplicates in {seen.target}, of which files are missing")
+    else:
+        yield from duplicates(seen, columns, store.repeats(name, columns, SAMPLE))
 
 
 __all__ = ["Asked", "Report", "look_over"]

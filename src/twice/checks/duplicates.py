@@ -64,10 +64,16 @@ def _remedy(seen: Seen, slots: Sequence[str]) -> str:
 
 def _text(one: Repeated) -> str:
     key = ", ".join(f"{name}={value!r}" for name, value in one.key.items())
-    brought = [Slot.parse(slot).label for slot in one.slots] or list(one.files[:_FILES_NAMED])
+    brought = [*(Slot.parse(slot).label for slot in one.slots), *one.strangers] or list(one.files[:_FILES_NAMED])
     return f"{key} in {one.rows} rows" + (f", brought by {', '.join(brought)}" if brought else "")
 
 
 def _plain(one: Repeated) -> Mapping[str, Any]:
     key = {name: value if isinstance(value, str | int | bool) else str(value) for name, value in one.key.items()}
-    return {"key": key, "rows": one.rows, "slots": list(one.slots), "files": list(one.files)}
+    return {
+        "key": key,
+        "rows": one.rows,
+        "slots": list(one.slots),
+        "files": list(one.files),
+        "strangers": list(one.strangers),
+    }
