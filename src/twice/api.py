@@ -292,13 +292,15 @@ def check(
     pipelines: Iterable[Pipeline | str] | None = None,
     *,
     quick: bool = False,
+    plan: bool = False,
     strict: bool = False,
     project: ProjectLike = None,
     spark: SparkSession | None = None,
 ) -> list[Finding]:
     """Look for what is wrong with pipelines and their targets, by default with all of the project; change nothing.
 
-    `quick` starts no JVM. `strict` takes what the lint finds for wrong.
+    `quick` starts no JVM. `plan` calls the transforms too, for Spark's plans of their rows. `strict` takes what the
+    lint finds for wrong.
     """
     from twice.checks import Asked as Depth
     from twice.checks import look_over
@@ -306,7 +308,7 @@ def check(
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
     wanted = home.pipelines.values() if pipelines is None else pipelines
     chosen = [home.pipeline(one) if isinstance(one, str) else one for one in wanted]
-    return look_over(home, chosen, Depth(quick=quick, strict=strict)).findings
+    return look_over(home, chosen, Depth(quick, plan, strict)).findings
 
 
 def read(

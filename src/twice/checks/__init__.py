@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from twice.abilities import Drafts, FindsRepeats, Inspects, Store, UnitesTables
+from twice.checks.code import remarks_on_plan
 from twice.checks.duplicates import SAMPLE, duplicates, unique_columns
 from twice.checks.proofs import ended_proofs, foreign_changes
 from twice.checks.records import disagreements, open_attempts, owner
 from twice.checks.seen import Ledger, Seen, ledger_of, seen_by
 from twice.checks.starts import starting_versions
 from twice.checks.tables import dropped_tables, stale_views, store_troubles
-from twice.errors import TwiceError
+from twice.errors import Misuse, TwiceError
 from twice.explain import explain
 from twice.findings import NOTICE, WRONG, Finding
 from twice.lint import as_finding, remarks_on
@@ -31,10 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """How far the checks go: `quick` starts no JVM, `strict` takes what the lint finds for wrong."""
+    """How far the checks go.
+
+    `quick` starts no JVM. `plan` calls the transforms and looks at Spark's plans for their rows. `strict` takes
+    what the lint finds for wrong.
+    """
 
     quick: bool = False
+    plan: bool = False
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.quick and self.plan:
+            raise Misuse("Spark's plans need a JVM, which a quick look rules out.", fix="Leave one of the two out.")
 
 
 @dataclass
@@ -65,7 +75,7 @@ def look_over(
     for pipeline in pipelines:
         report.pipelines.append(pipeline.name)
         report.findings += _guarded(pipeline, lambda one: _of(project, one, ledger, moment, depth, report))
-        report.findings += _guarded(pipeline, lambda one: _linted(project, one, depth))
+        report.findings += _guarded(pipeline, lambda one: _linted(project, one, moment, depth, report))
     return report
 
 
@@ -99,8 +109,15 @@ def _of(
     yield from _repeated(store, seen, asked, report, is_whole=is_whole)
 
 
-def _linted(project: Project, pipeline: Pipeline, asked: Asked) -> Iterator[Finding]:
-    for remark in remarks_on(pipeline, str(project.root)):
+def _linted(project: Project, pipeline: Pipeline, now: datetime, asked: Asked, report: Report) -> Iterator[Finding]:
+    remarks = list(remarks_on(pipeline, str(project.root)))
+    if asked.plan:
+        try:
+            remarks += remarks_on_plan(project, pipeline, now, remarks)
+        except Exception as error:  # noqa: BLE001 - it is the user's code that failed, and a run would tell
+            why = error.what if isinstance(error, TwiceError) else explain(error)
+            report.left_out.append(f"Spark's plan for {pipeline.name}: {why.rstrip('.')}")
+    for remark in (one for one in remarks if not one.is_allowed):
         finding = as_finding(pipeline, remark)
         yield finding.as_wrong() if asked.strict else finding
 

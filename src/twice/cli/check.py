@@ -16,11 +16,14 @@ from twice.findings import Finding
 @click.command("check")
 @click.argument("names", metavar="[PIPELINE]...", nargs=-1)
 @click.option("--quick", is_flag=True, help="Only what can be seen without starting a JVM.")
+@click.option("--plan", is_flag=True, help="Call the transforms, and lint Spark's plans for their rows too.")
 @click.option("--strict", is_flag=True, help="Take what the lint finds for wrong, not only for worth knowing.")
 @project_option
 @output_option
 @debug_option
-def check_command(names: tuple[str, ...], quick: bool, strict: bool, folder: str | None, output: str) -> int:
+def check_command(
+    names: tuple[str, ...], quick: bool, plan: bool, strict: bool, folder: str | None, output: str
+) -> int:
     """Look for what is wrong with pipelines and their targets, and change nothing.
 
     Exit 5 if something is wrong. What is only worth knowing is printed, and ends with 0.
@@ -31,9 +34,10 @@ def check_command(names: tuple[str, ...], quick: bool, strict: bool, folder: str
       twice check visits orders --quick
       twice check --output json
     """
+    asked = Asked(quick, plan, strict)
     project = opened(folder, only_looking=True)
     chosen = [project.pipeline(name) for name in names] if names else list(project.pipelines.values())
-    report = look_over(project, chosen, Asked(quick=quick, strict=strict))
+    report = look_over(project, chosen, asked)
     if output == "json":
         print_json(_as_json(report))
     else:

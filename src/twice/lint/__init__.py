@@ -10,11 +10,11 @@ import ast
 import functools
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twice.findings import NOTICE, Finding
-from twice.lint import python_code, sql_text
+from twice.lint import python_code, spark_plan, sql_text
 from twice.lint.python_code import File
 from twice.lint.rules import Remark
 from twice.sources.declared import Declared
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def remarks_on(pipeline: Pipeline, root: str) -> Iterator[Remark]:
-    """Say what in a pipeline's code differs from run to run: transform, functions of sources, queries."""
+    """Say what in a pipeline's code differs from run to run: transform, functions of sources, queries.
+
+    What a comment lets pass is told as well, and marked.
+    """
     yield from _on(pipeline.transform, root)
     for source in pipeline.sources.values():
         if isinstance(source, Function):
@@ -38,6 +41,18 @@ def remarks_on(pipeline: Pipeline, root: str) -> Iterator[Remark]:
         declared = getattr(source, "fingerprint", None)
         if isinstance(declared, Declared) and callable(declared.given):
             yield from _on(declared.given, root)
+
+
+def remarks_on_rows(rows: Any, told: Sequence[Remark]) -> Iterator[Remark]:
+    """Say what of Spark's plan for a pipeline's rows differs from run to run, and does not show in its code.
+
+    A rule that the code was remarked on for, or that it is allowed to break, is not told a second time.
+    """
+    known = {remark.rule for remark in told}
+    frames = rows.values() if isinstance(rows, Mapping) else [rows]
+    for frame in frames:
+        if hasattr(frame, "_jdf"):
+            yield from (remark for remark in spark_plan.remarks_on(frame) if remark.rule not in known)
 
 
 def as_finding(pipeline: Pipeline, remark: Remark) -> Finding:
@@ -101,4 +116,4 @@ def _shown(path: str, root: str) -> str:
     return whole if inside.startswith("..") else inside
 
 
-__all__ = ["as_finding", "remarks_on"]
+__all__ = ["as_finding", "remarks_on", "remarks_on_rows"]

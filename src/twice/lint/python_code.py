@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from twice.lint import sql_text
@@ -113,9 +113,10 @@ def remarks_on(file: File, start: ast.AST) -> Iterator[Remark]:
     seen = set()
     for node, remark in found:
         key = (remark.rule, remark.line, remark.column)
-        if key not in seen and not is_allowed(allowed, remark.rule.name, remark.line, _last_line(node)):
+        if key not in seen:
             seen.add(key)
-            yield remark
+            meant = is_allowed(allowed, remark.rule.name, remark.line, _last_line(node))
+            yield replace(remark, is_allowed=meant)
 
 
 def _last_line(node: ast.AST) -> int:
@@ -324,7 +325,7 @@ class _Look(ast.NodeVisitor):
     def _sql(self, node: ast.Call) -> None:
         for part in node.args:
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                for remark in sql_text.remarks_on(part.value):
+                for remark in (one for one in sql_text.remarks_on(part.value) if not one.is_allowed):
                     self.say(part, remark.rule, remark.expression, remark.why, remark.instead)
 
     # ---------------------------------------------------------------- what is around

@@ -21,7 +21,8 @@ class Rule:
 class Remark:
     """One place where a rule is broken.
 
-    `line` and `column` count from 1; both are 0 where only the expression is known.
+    `line` and `column` count from 1; both are 0 where only the expression is known. `is_allowed` marks
+    one that a comment lets pass.
     """
 
     rule: Rule
@@ -31,6 +32,7 @@ class Remark:
     expression: str
     why: str
     instead: str
+    is_allowed: bool = False
 
     @property
     def place(self) -> str:

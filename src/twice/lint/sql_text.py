@@ -98,10 +98,10 @@ def remarks_on(text: str, file: str = "", first_line: int = 1) -> Iterator[Remar
     allowed = allowed_lines(text)
     for token, rule, why, instead in _found(_Text(text)):
         line = text.count("\n", 0, token.at) + 1
-        if not is_allowed(allowed, rule.name, line, line):
-            column = token.at - text.rfind("\n", 0, token.at)
-            place = (line + first_line - 1, column) if first_line else (0, 0)
-            yield Remark(rule, file, *place, token.text, why or rule.why, instead or rule.instead)
+        column = token.at - text.rfind("\n", 0, token.at)
+        place = (line + first_line - 1, column) if first_line else (0, 0)
+        meant = is_allowed(allowed, rule.name, line, line)
+        yield Remark(rule, file, *place, token.text, why or rule.why, instead or rule.instead, meant)
 
 
 _Found = Iterator[tuple[_Token, Rule, str, str]]

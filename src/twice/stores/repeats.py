@@ -35,13 +35,16 @@ def by_spark(rows: DataFrame, keys: Sequence[str], sample: int) -> Repeats:
     totals = several.agg(F.count(F.lit(1)), F.sum(_COUNT)).first()
     if totals is None or not totals[0]:
         return Repeats()
+    # Under names of their own: both sides of the join come from one frame.
+    named = [f"_twice_shown_{number}" for number, _ in enumerate(keys)]
     shown = several.orderBy(F.desc(_COUNT), *columns).limit(sample)
-    meets = [shown[column].eqNullSafe(keyed[column]) for column in columns]
+    shown = shown.select(*(F.col(column).alias(name) for column, name in zip(columns, named, strict=True)), _COUNT)
+    meets = [F.col(column).eqNullSafe(F.col(name)) for column, name in zip(columns, named, strict=True)]
     files = (
         keyed.join(F.broadcast(shown), meets)
-        .groupBy(*(shown[column] for column in columns), _COUNT)
+        .groupBy(*named, _COUNT)
         .agg(F.sort_array(F.collect_set(_FILE)).alias(_FILE))
-        .orderBy(F.desc(_COUNT), *columns)
+        .orderBy(F.desc(_COUNT), *named)
     )
     return Repeats(
         totals[0],
