@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 import twice
-from twice.lint import remarks_on
+from twice.lint import python_code, remarks_on
 from twice.lint.rules import RULES
 from twice.lint.sql_text import remarks_on as sql_remarks
 
@@ -30,26 +30,21 @@ def lint(tmp_path):
 
     def read(body, head=HEAD, before=""):
         text = head + before + "def transform(rows, run):\n" + textwrap.indent(textwrap.dedent(body), "    ") + "\n"
-        file = tmp_path / "code.py"
-        file.write_text(text)
-        return said(file)
-
-    def said(file):
-        from twice.light import without_spark
-
-        spec = importlib.util.spec_from_file_location("code_under_test", file)
-        module = importlib.util.module_from_spec(spec)
-        with without_spark(str(tmp_path)):
-            spec.loader.exec_module(module)
-        pipeline = twice.pipeline(
-            name="out",
-            source=twice.files("x.csv", schema="id int"),
-            target="memory:out",
-            pattern=twice.merger(keys=["id"]),
-        )(module.transform)
-        return list(remarks_on(pipeline, str(tmp_path)))
+        path = tmp_path / "code.py"
+        path.write_text(text)
+        file = python_code.File.read(str(path), "code.py")
+        line = next(number for number, one in enumerate(text.splitlines(), 1) if one.startswith("def transform("))
+        return list(python_code.remarks_on(file, file.function_at(line, "transform")))
 
     return read
+
+
+def loaded(file):
+    """Import a file."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def rules(remarks):
@@ -173,6 +168,28 @@ def test_a_remark_says_where_it_is_why_it_matters_and_what_to_write_instead(lint
     assert (remark.place, remark.expression) == (f"code.py:{HEAD.count(chr(10)) + 2}:40", "datetime.now()")
     assert "wall clock" in remark.why
     assert "run.execution_time" in remark.instead
+
+
+def test_a_transform_is_found_in_its_file_whatever_kind_of_function_it_is(tmp_path):
+    file = tmp_path / "shapes.py"
+    file.write_text(
+        "import functools\nimport time\n\n\n"
+        "def plain(rows, at=3):\n    return time.time()\n\n\n"
+        "partial = functools.partial(plain, at=4)\n"
+        "short = lambda rows: time.time()\n\n\n"
+        "@functools.cache\ndef decorated(rows):\n    return time.time()\n\n\n"
+        "class Callable:\n    def __call__(self, rows):\n        return time.time()\n"
+    )
+    module = loaded(file)
+    for transform, line in (
+        (module.plain, 6),
+        (module.partial, 6),
+        (module.short, 10),
+        (module.decorated, 15),
+        (module.Callable(), 20),
+    ):
+        (remark,) = remarks_on(pipeline_of(transform), str(tmp_path))
+        assert (remark.file, remark.line) == ("shapes.py", line)
 
 
 def test_a_seed_is_said_not_to_be_enough(lint):
@@ -307,7 +324,7 @@ def test_sql_that_gives_the_same_rows_every_time_is_let_pass(text):
     assert rules(sql_remarks(text)) == []
 
 
-def of_sql(transform, **sources):
+def pipeline_of(transform, **sources):
     return twice.pipeline(
         name="out",
         target="memory:out",
@@ -319,20 +336,16 @@ def of_sql(transform, **sources):
 def test_a_query_in_a_file_of_python_is_remarked_on_where_it_stands(tmp_path):
     file = tmp_path / "queries.py"
     file.write_text('import twice\n\nquery = twice.sql("""\nselect id,\n       now() as at\nfrom rows""")\n')
-    spec = importlib.util.spec_from_file_location("queries", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (remark,) = remarks_on(of_sql(module.query), str(tmp_path))
+    module = loaded(file)
+    (remark,) = remarks_on(pipeline_of(module.query), str(tmp_path))
     assert (remark.place, remark.rule.name) == ("queries.py:5:8", "clock")
 
 
 def test_a_query_in_a_file_of_its_own_is_remarked_on_where_it_stands(tmp_path):
     (tmp_path / "top.sql").write_text("select *\nfrom rows\nlimit 3\n")
     (tmp_path / "queries.py").write_text("import twice\n\nquery = twice.sql(file='top.sql')\n")
-    spec = importlib.util.spec_from_file_location("queries", tmp_path / "queries.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (remark,) = remarks_on(of_sql(module.query), str(tmp_path))
+    module = loaded(tmp_path / "queries.py")
+    (remark,) = remarks_on(pipeline_of(module.query), str(tmp_path))
     assert (remark.place, remark.rule.name) == ("top.sql:3:1", "order")
 
 
@@ -347,4 +360,4 @@ def test_functions_and_queries_of_sources_are_looked_at_too(tmp_path):
     asked = twice.source(list, fingerprint=a_clock)
     query = twice.query("select rand() from a", tables={"a": "memory:a"})
     for source, rule in ((read, "clock"), (asked, "clock"), (query, "random")):
-        assert rules(remarks_on(of_sql(lambda rows: rows, source=source), str(tmp_path))) == [rule]
+        assert rules(remarks_on(pipeline_of(lambda rows: rows, source=source), str(tmp_path))) == [rule]

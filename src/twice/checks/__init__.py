@@ -6,6 +6,7 @@ are asked in turn, with one look at each target, and what could not be asked is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -127,11 +128,15 @@ def _unfilled(store: Store, seen: Seen) -> Iterable[str]:
 
 
 def _past(store: Store, seen: Seen) -> Past:
-    """Return the older versions, all at hand; names for several tables have none of their own."""
+    """Return the older versions, or the newest one where no slot starts from them: they may be many.
+
+    Names for several tables have none of their own.
+    """
     if not isinstance(store, Drafts) or seen.sight.points or not seen.sight.pinned or not seen.sight.exists:
         return Past()
     found = store.past(seen.pipeline.target.name)
-    return Past(tuple(found.states), found.lost)
+    states = found.states if seen.pipeline.pattern.keep_days else itertools.islice(found.states, 1)
+    return Past(tuple(states), found.lost)
 
 
 def _inspected(store: Store, seen: Seen, asked: Asked) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ def foreign_changes(seen: Seen, newest: State | None) -> Iterator[Finding]:
             f"{seen.target} holds rows that Twice did not write.",
             f"A run refuses until they are taken over: twice adopt {seen.target}",
             version="",
+            named=[],
         )
     outside = newest.outside if newest else ""
     told = set(seen.sight.ended) - seen.sight.gone
@@ -73,4 +74,5 @@ def foreign_changes(seen: Seen, newest: State | None) -> Iterator[Finding]:
             " The slots were published again since; rows of no slot may still be in the table.",
             f"See what changed: twice versions {seen.target}, then twice diff {seen.target}",
             version=outside,
+            named=[],
         )

@@ -71,7 +71,8 @@ def disagreements(seen: Seen, dropped: frozenset[str]) -> Iterator[Finding]:
             slots=others,
             side="both",
         )
-    behind = sorted(slot for slot, found in seen.sight.receipts.items() if _lags(known.get(slot), found))
+    proven = {slot: found for slot, found in seen.sight.receipts.items() if seen.sight.proof(slot)}
+    behind = sorted(slot for slot, found in proven.items() if _lags(known.get(slot), found))
     if behind:
         yield seen.notice(
             "ledger",
@@ -105,9 +106,12 @@ def open_attempts(seen: Seen, here: str | None = None) -> Iterator[Finding]:
 
 
 def _is_settled(seen: Seen, record: AttemptRecord) -> bool:
-    """Tell whether somebody published the slot after this attempt had begun."""
-    receipt = seen.sight.receipt(record.slot)
-    return bool(receipt and receipt.attempt != record.attempt and receipt.published_at[:19] >= record.started_at[:19])
+    """Tell whether the slot was published after this attempt had begun, or shows the same inputs all the same."""
+    receipt = seen.sight.proof(record.slot)
+    if receipt is None or receipt.attempt == record.attempt:
+        return False
+    is_same = bool(record.fingerprint) and record.fingerprint == receipt.fingerprint
+    return is_same or receipt.published_at[:19] >= record.started_at[:19]
 
 
 def _is_dead(record: AttemptRecord, seen: Seen, host: str) -> bool:

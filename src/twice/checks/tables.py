@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twice.checks.records import ahead
 from twice.checks.seen import Seen, are, named
 from twice.findings import Finding
+from twice.runs import Slot
 
 if TYPE_CHECKING:
     from twice.abilities import Trouble
 
-from twice.runs import Slot
+
+# What a store does not tell of its troubles; the details of a check have the same keys every time.
+_UNKNOWN: Mapping[str, Mapping[str, Any]] = {"foreign": {"version": ""}, "views": {"table": "", "slots": []}}
 
 
 def dropped_tables(seen: Seen, exists: Callable[[str], bool]) -> Mapping[str, list[str]]:
@@ -35,6 +38,7 @@ def stale_views(seen: Seen, dropped: Mapping[str, list[str]], unfilled: Iterable
             f"Readers do not see these rows. From the inputs again: {seen.run(slots[0], '--force')}",
             table=table,
             slots=slots,
+            named=[],
         )
     known = {table.rpartition("/")[2] for table in dropped}
     for table in sorted(set(unfilled) - known) if not seen.is_at_work else ():
@@ -45,6 +49,7 @@ def stale_views(seen: Seen, dropped: Mapping[str, list[str]], unfilled: Iterable
             f"Readers are not disturbed. Run the slots of {table} again: twice status {seen.pipeline.name}",
             table=table,
             slots=[],
+            named=[],
         )
 
 
@@ -52,4 +57,6 @@ def store_troubles(seen: Seen, troubles: Iterable[Trouble]) -> Iterator[Finding]
     """Report what only the store can see."""
     for trouble in troubles:
         tell = seen.wrong if trouble.is_wrong else seen.notice
-        yield tell(trouble.about, trouble.what, trouble.fix, named=list(trouble.named))
+        yield tell(
+            trouble.about, trouble.what, trouble.fix, **_UNKNOWN.get(trouble.about, {}), named=list(trouble.named)
+        )
