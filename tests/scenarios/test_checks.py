@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 import twice
 from twice.checks import Asked, look_over
+from twice.execute import release, take_over
 from twice.faults import Died, armed, dying_at
 from twice.findings import NOTICE, WRONG
 from twice.runs import Slot
@@ -124,6 +125,63 @@ def test_a_healthy_table_on_disk_is_not_complained_about(make_world, shape):
     world.put(THIRD, ["again", "corrected"])
     world.run(THIRD)
     assert found(world) == []
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("shape", ["table", "merger", "keyed rows"])
+def test_a_pipeline_without_a_calendar_is_not_complained_about(make_world, shape):
+    world = make_world(pattern=SHAPES[shape])
+    rows = [{"id": "a", "day": date(2024, 9, 20)}]
+    source = twice.source(lambda: rows, fingerprint="always the same")
+    plain = twice.pipeline(name="out", source=source, target="memory:lake/out", pattern=world.pattern)(
+        lambda rows: rows
+    )
+    for key in ("one", "two"):
+        twice.run(plain, key=key, project=world.project)
+    assert twice.check([plain], project=world.project) == []
+    world.memory.meddle(world.target, rows)
+    remedies = [finding.remedy for finding in twice.check([plain], project=world.project)]
+    assert all("twice run out --key one --force" in remedy for remedy in remedies)
+    assert remedies
+
+
+@pytest.mark.stores("memory")
+def test_a_pipeline_of_several_tables_is_not_complained_about(make_world):
+    world = make_world(
+        pattern=twice.transactional_writer(tables=["orders", "lines"]),
+        transform=lambda rows: {"orders": rows, "lines": rows},
+    )
+    assert found(filled(world)) == []
+
+
+@pytest.mark.stores("memory", "parquet")
+def test_a_table_that_was_taken_over_is_not_complained_about(make_world):
+    world = make_world(pattern=twice.stateful_merger(keys=["id"]))
+    before = [("before", date(2024, 1, 1))]
+    if world.kind == "memory":
+        world.memory.meddle(world.target, [{"id": one, "day": day} for one, day in before])
+    else:
+        frame = world.spark.createDataFrame(before, "id string, day date")
+        frame.coalesce(1).write.parquet(str(world.table()))
+    assert told(world) == [("foreign", NOTICE)]
+    take_over(world.store, world.project.ledger, world.target, 100)
+    assert found(world) == []
+    assert found(filled(world)) == []
+
+
+@pytest.mark.stores("memory")
+def test_periods_that_were_frozen_are_not_complained_about(make_world):
+    world = filled(make_world(pattern=twice.fast_metadata_cleaner(period="day")))
+    members = sorted(world.store.members(world.target))
+    world.store.freeze(world.target, "2024_w38", members[:2], world.project.ledger.id)
+    assert found(world) == []
+
+
+@pytest.mark.stores("memory")
+def test_a_target_that_was_released_is_worth_knowing(make_world):
+    world = filled(make_world())
+    release(world.store, world.project.ledger, world.target)
+    assert told(world) == [("owner", NOTICE)]
 
 
 @pytest.mark.stores("memory")

@@ -57,7 +57,7 @@ def _ended(seen: Seen, why: str, slots: list[str]) -> Finding:
 
 def foreign_changes(seen: Seen, newest: State | None) -> Iterator[Finding]:
     """Report a change by others that is still in the table, although no proof has ended by it."""
-    if seen.sight.filled:
+    if seen.sight.filled and not seen.sight.owner:
         yield seen.notice(
             "foreign",
             f"{seen.target} holds rows that Twice did not write.",

@@ -58,12 +58,15 @@ def starting_versions(seen: Seen, past: Past) -> Iterator[Finding]:
 def _starts(
     sight: Sight, slots: Sequence[Slot], states: Sequence[State], past: Past, keep_days: int
 ) -> Iterator[_Start]:
-    """Find for each slot but the first the newest version that holds all earlier slots and nothing else."""
+    """Find for each slot the newest version that holds all earlier slots and nothing else.
+
+    The first slot starts from an empty table, which is never lost, or from rows that were there before it.
+    """
     found: dict[int, _Start] = {}
     followed_at: datetime | None = None
     for state in states:
         count = _first_slots(state, slots, sight)
-        if count is not None and 0 < count < len(slots) and (count not in found or found[count].lost):
+        if count is not None and count < len(slots) and (count not in found or found[count].lost):
             until = followed_at + timedelta(days=keep_days * _SAFE_SHARE) if followed_at else None
             start = _Start(slots[count].text, state.version, until, past.lost(state.version))
             if count not in found or not start.lost:

@@ -454,7 +454,10 @@ class ParquetStore(
         table = self.table(name)
         if view_at(table):
             return ()
-        beside = sorted(entry.name for entry in os.scandir(table) if entry.is_file() and entry.name[0] not in "._")
+        there = {entry.name for entry in os.scandir(table) if entry.is_file() and entry.name[0] not in "._"}
+        # Files of a table that was taken over as it was; older versions are asked only if there are some.
+        own = {file.path for one in _kept_manifests(table) for file in one.files} if there else set()
+        beside = sorted(there - own)
         if not beside:
             return ()
         return [
@@ -482,8 +485,11 @@ class ParquetStore(
 
 def _writers(table: str) -> dict[str, str]:
     """Return the slots of attempts, by all manifests that are kept: an attempt names the folder of its files."""
-    manifests = filter(None, (log.kept(table, version) for version in log.versions(table)))
-    return {receipt.attempt: receipt.slot for manifest in manifests for receipt in manifest.receipts.values()}
+    return {found.attempt: found.slot for one in _kept_manifests(table) for found in one.receipts.values()}
+
+
+def _kept_manifests(table: str) -> Iterator[Manifest]:
+    return filter(None, (log.kept(table, version) for version in log.versions(table)))
 
 
 def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
