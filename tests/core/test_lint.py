@@ -192,6 +192,18 @@ def test_a_transform_is_found_in_its_file_whatever_kind_of_function_it_is(tmp_pa
         assert (remark.file, remark.line) == ("shapes.py", line)
 
 
+def test_a_method_in_a_chain_is_remarked_on_at_its_own_line(lint):
+    chain = "return (\n    rows.where('id > 3')\n    .limit(5){}\n    .withColumn('x', F.rand()){}\n)"
+    first = HEAD.count("\n") + 2
+    found = lint(chain.format("", ""))
+    assert [(one.rule.name, one.line - first, one.column, one.expression) for one in found] == [
+        ("order", 2, 10, "limit(5)"),
+        ("random", 3, 26, "F.rand()"),
+    ]
+    assert rules(lint(chain.format("  # twice: allow(order) any five will do", ""))) == ["random"]
+    assert rules(lint(chain.format("", "  # twice: allow(random) a sample"))) == ["order"]
+
+
 def test_a_seed_is_said_not_to_be_enough(lint):
     (remark,) = lint("return rows.withColumn('x', F.rand(42))")
     assert "A seed is not enough" in remark.why
@@ -254,7 +266,7 @@ tag = F.udf(plain).asNondeterministic()
 
 
 def test_a_udf_that_spark_takes_for_deterministic_is_remarked_on(lint):
-    assert rules(lint("return rows.withColumn('x', tag('id'))", before=UNMARKED)) == ["random", "udf"]
+    assert rules(lint("return rows.withColumn('x', tag('id'))", before=UNMARKED)) == ["udf", "random"]
     assert rules(lint("return rows.withColumn('x', tag('id'))", before=MARKED)) == ["random"]
     steady = UNMARKED.replace("str(uuid.uuid4())", "'!'")
     assert lint("return rows.withColumn('x', tag('id'))", before=steady) == []

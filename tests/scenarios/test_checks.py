@@ -585,6 +585,18 @@ def test_a_target_that_cannot_be_looked_at_does_not_hide_the_others(make_world, 
     assert (report.pipelines, report.wrong, report.notices) == (["other", "out"], 2, 0)
 
 
+def dated(rows):
+    return [{**row, "day": date.today()} for row in rows]  # noqa: DTZ011 - this is what the lint looks for
+
+
+@pytest.mark.stores("memory")
+def test_code_that_several_pipelines_use_is_told_once(make_world):
+    world = make_world(transform=dated)
+    other = world.twin(name="other", target="lake/other")
+    report = look_over(world.project, [world.pipeline, other.pipeline])
+    assert [(one.pipeline, one.check, one.details["rule"]) for one in report.findings] == [("out", "lint", "clock")]
+
+
 @pytest.mark.stores("memory")
 def test_each_target_is_looked_at_once(make_world, monkeypatch):
     world = filled(make_world(pattern=SHAPES["stateful"]))

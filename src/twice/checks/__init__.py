@@ -27,6 +27,7 @@ from twice.lint import as_finding, remarks_on
 from twice.sight import Past
 
 if TYPE_CHECKING:
+    from twice.lint.rules import Remark
     from twice.pipelines import Pipeline
     from twice.project import Project
 
@@ -50,11 +51,12 @@ class Asked:
 
 @dataclass
 class Report:
-    """What was found, what was looked at, and what was left out."""
+    """What was found, what was looked at, and what was left out; code that several pipelines use is told once."""
 
     pipelines: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
 
     @property
     def wrong(self) -> int:
@@ -118,7 +120,8 @@ def _linted(project: Project, pipeline: Pipeline, now: datetime, asked: Asked, r
         except Exception as error:  # noqa: BLE001 - it is the user's code that failed, and a run would tell
             why = error.what if isinstance(error, TwiceError) else explain(error)
             report.left_out.append(f"Spark's plan for {pipeline.name}: {why.rstrip('.')}")
-    for remark in (one for one in remarks if not one.is_allowed):
+    for remark in (one for one in remarks if not one.is_allowed and one not in report.remarks):
+        report.remarks += [remark] if remark.line else []
         finding = as_finding(pipeline, remark)
         yield finding.as_wrong() if asked.strict else finding
 

@@ -111,7 +111,7 @@ def remarks_on(file: File, start: ast.AST) -> Iterator[Remark]:
     allowed = allowed_lines(file.text)
     found = chain.from_iterable(_Look(file, node, is_start=node is start).found() for node in _reached(file, start))
     seen = set()
-    for node, remark in found:
+    for node, remark in sorted(found, key=lambda pair: (pair[1].line, pair[1].column)):
         key = (remark.rule, remark.line, remark.column)
         if key not in seen:
             seen.add(key)
@@ -167,7 +167,7 @@ class _Look(ast.NodeVisitor):
             isinstance(one, ast.Call) and one.args and self.full(one.func) in _SEEDING for one in ast.walk(self.node)
         )
         self._visit_parts()
-        if self._is_unmarked_udf() and any(remark.rule in _INSIDE_UDF for _, remark in self.remarks):
+        if any(remark.rule in _INSIDE_UDF for _, remark in self.remarks) and self._is_unmarked_udf():
             self.say(self.node, UDF, f"{getattr(self.node, 'name', '')} is a UDF")
         return self.remarks
 
@@ -200,6 +200,17 @@ class _Look(ast.NodeVisitor):
         text = shown or ast.unparse(node)
         short = text if len(text) <= _SHOWN_AT_MOST else text[: _SHOWN_AT_MOST - 3] + "..."
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
+        self._note(node, line, column, short, rule, why, instead)
+
+    def say_of_method(self, node: ast.Call, func: ast.Attribute, rule: Rule, why: str = "", instead: str = "") -> None:
+        """Note a remark on a method, at its own name: a chain of calls may go over many lines."""
+        short = f"{func.attr}({', '.join(map(ast.unparse, [*node.args, *node.keywords]))})"
+        line, end = func.end_lineno or func.lineno, func.end_col_offset or 0
+        self._note(node, line, end - len(func.attr) + 1, short, rule, why, instead)
+
+    def _note(
+        self, node: ast.AST, line: int, column: int, short: str, rule: Rule, why: str = "", instead: str = ""
+    ) -> None:
         remark = Remark(rule, self.file.path, line, column, short, why or rule.why, instead or rule.instead)
         self.remarks.append((node, remark))
 
@@ -308,17 +319,17 @@ class _Look(ast.NodeVisitor):
         order = order_of(func.value, self.frames)
         given = {keyword.arg for keyword in node.keywords}
         if func.attr in _TAKING and order == UNORDERED and not _is_zero(node.args):
-            self.say(node, ORDER, instead=LIMIT_INSTEAD)
+            self.say_of_method(node, func, ORDER, instead=LIMIT_INSTEAD)
         elif func.attr in ("dropDuplicates", "drop_duplicates"):
             spark = func.attr == "dropDuplicates" or order in (ORDERED, UNORDERED)
             if spark and (node.args or "subset" in given) and "keep" not in given:
-                self.say(node, ORDER, instead=DISTINCT_INSTEAD)
+                self.say_of_method(node, func, ORDER, instead=DISTINCT_INSTEAD)
         elif func.attr in ("sampleBy", "randomSplit") or (func.attr == "sample" and order != UNKNOWN):
             if "random_state" not in given:
                 seeded = "seed" in given or len(node.args) > 1
-                self.say(node, RANDOM, why=SEEDED if seeded else "", instead=SAMPLE_INSTEAD)
+                self.say_of_method(node, func, RANDOM, why=SEEDED if seeded else "", instead=SAMPLE_INSTEAD)
         elif func.attr in _NUMBERING:
-            self.say(node, LAYOUT)
+            self.say_of_method(node, func, LAYOUT)
         elif func.attr == "join" and isinstance(func.value, ast.Constant) and node.args and self._is_set(node.args[0]):
             self.say(node, SET_ORDER)
 
