@@ -106,6 +106,7 @@ BROKEN = {
         "return rows.dropDuplicates(['id'])",
         "return rows.orderBy('day').drop_duplicates(['id'])",
         "return rows.groupBy('id').agg(F.first('day'))",
+        "return rows.groupBy('id').agg(F.max('day')).limit(3)",
         "return rows.groupBy('id').agg(F.collect_list('day').alias('days'))",
         "return rows.groupBy('id').agg(F.concat_ws(',', F.collect_set('day')))",
         "return rows.withColumn('x', F.last('day').over(Window.partitionBy('id')))",
@@ -154,6 +155,17 @@ FINE = [
     "return helper(rows).limit(3)",
     "return rows.withColumn('n', F.lit(hash(3)))",
     "return rows.withColumn('x', F.expr('rank() over (partition by id order by day)'))",
+    "newest = rows.agg(F.max('day')).first()[0]\nreturn rows.where(F.col('day') == newest)",
+    "newest = rows.select(F.max('day')).head()[0]\nreturn rows.where(F.col('day') == newest)",
+    "days = F.collect_set('day')\nreturn rows.groupBy('id').agg(F.sort_array(days))",
+    (
+        "grouped = rows.groupBy('id').agg(F.collect_list('day').alias('days'))\n"
+        "return grouped.withColumn('days', F.sort_array('days'))"
+    ),
+    (
+        "grouped = rows.groupBy('id').agg(F.collect_list('day').alias('days'))\n"
+        "return grouped.where(F.size(F.col('days')) > 1).select('id')"
+    ),
     "now = run.execution_time\nreturn rows.withColumn('at', F.lit(now))",
 ]
 
@@ -319,6 +331,7 @@ FINE_SQL = [
     "select size(collect_set(day)) from rows group by id",
     "select first_value(day) over (partition by id order by day) from rows",
     "select first(day) over w from rows window w as (partition by id order by day)",
+    "with a as (select id, collect_list(day) as days from rows group by id) select id, sort_array(days) from a",
     "select listagg(id, ',') within group (order by id) from rows",
     "select row_number() over (partition by id order by day desc nulls first) from rows",
     "select max_by(name, day), max(day) from rows group by id order by 1 nulls last",

@@ -41,6 +41,7 @@ FINE = [
     "select * from plan_rows limit 0",
     "select id, sort_array(collect_list(name)) from plan_rows group by id",
     "select id, size(collect_set(name)) from plan_rows group by id",
+    "select id, sort_array(names) from (select id, collect_list(name) as names from plan_rows group by id)",
     "select first(name) over (partition by id order by name) from plan_rows",
     "select row_number() over (partition by id order by name) from plan_rows",
     "select distinct id from plan_rows",

@@ -67,6 +67,28 @@ _MIXING = frozenset(
         "unpivot",
     }
 )
+_GROUPING = frozenset({"groupBy", "groupby", "cube", "rollup"})
+_AGGREGATES = frozenset(
+    {
+        "any_value",
+        "approx_count_distinct",
+        "avg",
+        "collect_list",
+        "collect_set",
+        "count",
+        "countDistinct",
+        "count_distinct",
+        "first",
+        "last",
+        "max",
+        "max_by",
+        "mean",
+        "median",
+        "min",
+        "min_by",
+        "sum",
+    }
+)
 
 
 def order_of(node: ast.expr, known: Mapping[str, str]) -> str:
@@ -76,11 +98,34 @@ def order_of(node: ast.expr, known: Mapping[str, str]) -> str:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return UNKNOWN
     before = order_of(node.func.value, known)
+    if _is_one_row(node, node.func):
+        return UNKNOWN
     if before == UNKNOWN or node.func.attr in _ORDERING:
         return ORDERED if before else UNKNOWN
     if node.func.attr in _KEEPING:
         return before
     return UNORDERED if node.func.attr in _MIXING else UNKNOWN
+
+
+def _is_one_row(node: ast.Call, func: ast.Attribute) -> bool:
+    """Tell whether a frame may have one row, which is in every order: an aggregate of all rows."""
+    if func.attr == "agg":
+        return not _is_grouped(func.value)
+    named = (one.func for part in node.args for one in ast.walk(part) if isinstance(one, ast.Call))
+    return func.attr == "select" and any(_last_name(one) in _AGGREGATES for one in named)
+
+
+def _is_grouped(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and bool(node.args)
+        and node.func.attr in _GROUPING
+    )
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def is_window_ordered(node: ast.expr, known: Mapping[str, ast.expr]) -> bool | None:

@@ -310,7 +310,8 @@ class _Look(ast.NodeVisitor):
             seeded = name in ("rand", "randn") and bool(node.args or node.keywords)
             self.say(node, rule, why=SEEDED if seeded else "")
         elif name in PICKING_FUNCTIONS | LISTING_FUNCTIONS:
-            if not self._is_windowed_in_order() and not self._is_in_order_free_call():
+            settled = self._is_windowed_in_order() or self._is_in_order_free_call() or self._is_ordered_later()
+            if not settled:
                 self.say(node, ORDER, instead=LIST_INSTEAD if name in LISTING_FUNCTIONS else PICK_INSTEAD)
         elif name in RANKING_FUNCTIONS and self._window_around() is not None and not self._is_windowed_in_order():
             self.say(node, ORDER, instead=WINDOW_INSTEAD)
@@ -361,6 +362,18 @@ class _Look(ast.NodeVisitor):
                 return False
         return False
 
+    def _is_ordered_later(self) -> bool:
+        """Tell whether the result gets a name, under which it is put in order elsewhere in the function."""
+        name = ""
+        if isinstance(self.parents[-1], ast.Assign):
+            name = next((one.id for one in self.parents[-1].targets if isinstance(one, ast.Name)), "")
+        around = self.parents[-2] if isinstance(self.parents[-1], ast.Attribute) else None
+        if isinstance(around, ast.Call) and around.args and isinstance(around.args[0], ast.Constant):
+            name = str(around.args[0].value)
+        calls = [one for one in ast.walk(self.node) if isinstance(one, ast.Call)]
+        free = (one for one in calls if self.full(one.func).removeprefix(FUNCTIONS + ".") in ORDER_FREE_FUNCTIONS)
+        return bool(name) and any(_mentions(one.args, name) for one in free)
+
     def _window_around(self) -> ast.expr | None:
         """Return the window of `f(...).over(window)`, while the call of `f` is looked at."""
         around = [one for one in self.parents[-2:] if isinstance(one, ast.Attribute | ast.Call)]
@@ -381,7 +394,12 @@ def _parameters(node: _Function) -> frozenset[str]:
 
 
 def _mentions(nodes: Sequence[ast.AST], name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name for node in nodes for one in ast.walk(node))
+    """Tell whether a name, or a column that a text names, is used somewhere."""
+    inside = (one for node in nodes for one in ast.walk(node))
+    return any(
+        (isinstance(one, ast.Name) and one.id == name) or (isinstance(one, ast.Constant) and one.value == name)
+        for one in inside
+    )
 
 
 def _is_zero(arguments: Sequence[ast.expr]) -> bool:

@@ -6,6 +6,7 @@ query of the catalog holds, what a column was made of. It is walked in the JVM a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,25 +38,30 @@ _ORDER_FREE = frozenset({"SortArray", "ArraySort", "Size", "ArraySize", "ArrayMa
 _UDFS = ("PythonUDF", "PythonUDAF", "ScalaUDF", "PythonUDTF")
 # Below a limit, these leave the rows in the order that they had.
 _KEEP_ORDER = frozenset({"Project", "Filter", "SubqueryAlias", "LocalLimit", "GlobalLimit", "View", "ResolvedHint"})
+# A column of a plan is written with a number that no other has: `sort_array(days#12, true)`.
+_PUT_IN_ORDER = re.compile(r"(?:sort_array|array_sort|size|array_size|array_max|array_min)\([^()]*?#(\d+)")
 _SHOWN_AT_MOST = 80
 
 
 def remarks_on(frame: Any) -> Iterator[Remark]:
     """Say what in the analysed plan of a frame differs from run to run, each thing once."""
     seen = set()
-    for remark in _in_plan(frame._jdf.queryExecution().analyzed()):
+    plan = frame._jdf.queryExecution().analyzed()
+    for remark in _in_plan(plan, frozenset(_PUT_IN_ORDER.findall(plan.toString()))):
         key = (remark.rule, remark.expression)
         if key not in seen:
             seen.add(key)
             yield remark
 
 
-def _in_plan(plan: Any) -> Iterator[Remark]:
+def _in_plan(plan: Any, ordered: frozenset[str]) -> Iterator[Remark]:
+    """Walk a plan; `ordered` are the numbers of columns that are put in order somewhere in it."""
     yield from _in_node(plan)
     for expression in _each(plan.expressions()):
-        yield from _in_expression(expression, plan.nodeName())
+        is_ordered = expression.getClass().getSimpleName() == "Alias" and str(expression.exprId().id()) in ordered
+        yield from _in_expression(expression, "SortArray" if is_ordered else plan.nodeName())
     for child in (*_each(plan.children()), *_each(plan.subqueries())):
-        yield from _in_plan(child)
+        yield from _in_plan(child, ordered)
 
 
 def _in_node(plan: Any) -> Iterator[Remark]:

@@ -168,8 +168,19 @@ def _has_order(text: _Text, index: int) -> bool:
     if text.follows(after, ("within", "group")):
         return True
     if text.word(after) != "over":
-        return False
+        named = text.word(after + (text.word(after) == "as"))
+        return _is_ordered_later(text, named)
     return text.sign(after + 1) != "(" or bool(_window_order(text, after + 1))
+
+
+def _is_ordered_later(text: _Text, name: str) -> bool:
+    """Tell whether a result gets a name, under which it is put in order elsewhere in the query."""
+    for index, token in enumerate(text.tokens):
+        if token.word in ORDER_FREE_FUNCTIONS and text.sign(index + 1) == "(":
+            inside = range(index + 2, text.closing(index + 1))
+            if name and name in map(text.word, inside):
+                return True
+    return False
 
 
 def _window_order(text: _Text, opening: int) -> Sequence[_Token]:
