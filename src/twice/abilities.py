@@ -430,6 +430,10 @@ class Inspects(Protocol):
         """Look for what is missing or does not belong there, without starting a JVM."""
 
     @abstractmethod
+    def is_in_catalog(self, name: str) -> bool:
+        """Tell whether Spark's catalog holds something of the target to look at, which starts a JVM."""
+
+    @abstractmethod
     def inspect_catalog(self, name: str) -> Sequence[Trouble]:
         """Look for what only Spark's catalog can tell."""
 

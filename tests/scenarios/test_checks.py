@@ -552,6 +552,8 @@ def test_a_sql_view_that_shows_a_dropped_table_is_found(make_world):
     filled(world)
     try:
         assert found(world) == []
+        (left_out,) = look_over(world.project, [world.pipeline], Asked(quick=True)).left_out
+        assert left_out.startswith("the SQL view of delta:lake/out")
         world.spark.sql("DROP VIEW checked.out")
         (missing,) = found(world)
         assert (missing.check, missing.severity) == ("views", NOTICE)

@@ -106,7 +106,7 @@ def _of(
     past = _past(store, seen)
     yield from foreign_changes(seen, next(iter(past.states), None))
     yield from starting_versions(seen, past)
-    troubles = list(_inspected(store, seen, asked))
+    troubles = list(_inspected(store, seen, asked, report))
     yield from troubles
     is_whole = not any(trouble.check == "files" for trouble in troubles)
     yield from _repeated(store, seen, asked, report, is_whole=is_whole)
@@ -142,12 +142,15 @@ def _past(store: Store, seen: Seen) -> Past:
     return Past(tuple(states), found.lost)
 
 
-def _inspected(store: Store, seen: Seen, asked: Asked) -> Iterator[Finding]:
+def _inspected(store: Store, seen: Seen, asked: Asked, report: Report) -> Iterator[Finding]:
+    name = seen.pipeline.target.name
     if not isinstance(store, Inspects) or not seen.sight.exists:
         return
-    yield from store_troubles(seen, store.inspect(seen.pipeline.target.name))
-    if not asked.quick:
-        yield from store_troubles(seen, store.inspect_catalog(seen.pipeline.target.name))
+    yield from store_troubles(seen, store.inspect(name))
+    if store.is_in_catalog(name) and asked.quick:
+        report.left_out.append(f"the SQL view of {seen.target}, which only Spark's catalog can show (--quick)")
+    elif store.is_in_catalog(name):
+        yield from store_troubles(seen, store.inspect_catalog(name))
 
 
 def _repeated(store: Store, seen: Seen, asked: Asked, report: Report, *, is_whole: bool) -> Iterator[Finding]:

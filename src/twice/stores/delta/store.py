@@ -675,9 +675,13 @@ class DeltaStore(
         tables = [f"{name}/{member.name}" for member in view.members] if view and view.by else [] if view else [name]
         return [trouble for one in tables for trouble in _missing_files(one, self.table(one))]
 
+    def is_in_catalog(self, name: str) -> bool:
+        """Views have a SQL view, if the project names a schema for them."""
+        return bool(self.views) and "/" in name and self._view(name) is not None
+
     def inspect_catalog(self, name: str) -> Sequence[Trouble]:
         """Compare the SQL view with the tables that the view of Twice names."""
-        view = self._view(name) if self.views and "/" in name else None
+        view = self._view(name) if self.is_in_catalog(name) else None
         expected = self._branches(name, view) if view else {}
         if not expected:
             return ()

@@ -471,8 +471,12 @@ class ParquetStore(
             )
         ]
 
-    def inspect_catalog(self, name: str) -> Sequence[Trouble]:
+    def is_in_catalog(self, name: str) -> bool:
         """Parquet tables are in no catalog."""
+        return False
+
+    def inspect_catalog(self, name: str) -> Sequence[Trouble]:
+        """Nothing is there to be looked at."""
         return ()
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
