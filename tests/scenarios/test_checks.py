@@ -362,8 +362,30 @@ def test_an_attempt_whose_process_was_killed_is_worth_knowing_until_its_slot_is_
     die_in_a_process_of_its_own(world)
     (attempt,) = found(world)
     assert (attempt.check, attempt.severity, attempt.details["state"]) == ("attempts", NOTICE, "started")
-    assert "It published nothing." in attempt.what
+    assert "The store does not have its receipt." in attempt.what
     assert attempt.remedy == "Run it again: twice run out --at 2024-09-21T00:00Z"
+    die_in_a_process_of_its_own(world)
+    (newest,) = found(world)
+    assert newest.details["attempt"] != attempt.details["attempt"]
+    world.run(SECOND)
+    assert found(world) == []
+
+
+def lose_the_line(point):
+    """Fail while the store is asked to publish, as a connection does that breaks."""
+    if point == "memory.publish":
+        raise ConnectionError("the line is dead")
+
+
+@pytest.mark.stores("memory")
+def test_an_outcome_that_nobody_knows_is_worth_knowing_until_the_slot_is_run_again(make_world):
+    world = filled(make_world(), days=(FIRST,))
+    world.put(SECOND, ["b"])
+    with pytest.raises(twice.OutcomeUnknown), armed(lose_the_line):
+        world.run(SECOND)
+    (attempt,) = found(world)
+    assert (attempt.check, attempt.severity, attempt.details["state"]) == ("attempts", NOTICE, "unknown")
+    assert "ended without knowing its outcome. The store does not have its receipt." in attempt.what
     world.run(SECOND)
     assert found(world) == []
 

@@ -94,15 +94,19 @@ def _lags(known: Receipt | None, found: Receipt) -> bool:
     return known is None or known.generation < found.generation
 
 
-def open_attempts(seen: Seen, here: str | None = None) -> Iterator[Finding]:
-    """Report attempts that nobody works on and of which no end is known, unless their slot was published since."""
-    host = here or socket.gethostname()
-    for record in seen.ledger.open.get(seen.pipeline.identity, ()):
-        if record.target != seen.target or record.attempt in seen.ledger.live or _is_settled(seen, record):
+def open_attempts(seen: Seen) -> Iterator[Finding]:
+    """Report attempts that nobody works on and of which no end is known, the newest of each slot.
+
+    One whose slot was published since is of no interest any more.
+    """
+    host = socket.gethostname()
+    mine = [record for record in seen.ledger.open.get(seen.pipeline.identity, ()) if record.target == seen.target]
+    newest = {record.slot: record for record in sorted(mine, key=lambda record: record.started_at)}
+    for _, record in sorted(newest.items()):
+        if record.attempt in seen.ledger.live or _is_settled(seen, record):
             continue
-        if record.state == OPEN and not _is_dead(record, seen, host):
-            continue
-        yield _open_attempt(seen, record)
+        if record.state != OPEN or _is_dead(record, seen, host):
+            yield _open_attempt(seen, record)
 
 
 def _is_settled(seen: Seen, record: AttemptRecord) -> bool:
@@ -126,7 +130,7 @@ def _open_attempt(seen: Seen, record: AttemptRecord) -> Finding:
     landed = bool(receipt and receipt.attempt == record.attempt)
     began = f"Attempt {record.attempt} on {named([record.slot])} began at {record.started_at[:19]}"
     ended = "nobody works on it any more" if record.state == OPEN else "ended without knowing its outcome"
-    outcome = "Its rows are published." if landed else "It published nothing."
+    outcome = "Its rows are published." if landed else "The store does not have its receipt."
     return seen.notice(
         "attempts",
         f"{began} and {ended}. {outcome}",
