@@ -113,6 +113,18 @@ def test_a_late_or_corrected_older_slot_is_not_complained_about(make_world, shap
 
 @pytest.mark.stores("memory")
 @pytest.mark.parametrize("shape", SHAPES)
+def test_a_run_that_is_at_work_is_not_complained_about(make_world, shape):
+    world = filled(make_world(pattern=SHAPES[shape], lease_seconds=60.0), days=(FIRST,))
+    world.put(THIRD, ["again", "new"])
+    seen = {}
+    with armed(lambda point: seen.setdefault(point, told(world))):
+        world.run(THIRD)
+    assert len(seen) > 8
+    assert {point: what for point, what in seen.items() if what} == {}
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_pipeline_that_never_ran_is_not_complained_about(make_world, shape):
     assert found(make_world(pattern=SHAPES[shape])) == []
 
