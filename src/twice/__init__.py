@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from twice.api import (
         backfill,
+        check,
         current_files,
         data_overwrite,
         dedup_insert,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Unsupported,
         Waiting,
     )
+    from twice.findings import Finding
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
@@ -59,6 +61,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "Busy": "errors",
     "Fenced": "errors",
+    "Finding": "findings",
     "Misuse": "errors",
     "NotIdempotent": "errors",
     "NotPublished": "errors",
@@ -70,6 +73,7 @@ _WHERE = {
     "Unsupported": "errors",
     "Waiting": "errors",
     "backfill": "api",
+    "check": "api",
     "current_files": "api",
     "data_overwrite": "api",
     "dedup_insert": "api",
@@ -101,6 +105,7 @@ _WHERE = {
 __all__ = [
     "Busy",
     "Fenced",
+    "Finding",
     "Misuse",
     "NotIdempotent",
     "NotPublished",
@@ -112,6 +117,7 @@ __all__ = [
     "Unsupported",
     "Waiting",
     "backfill",
+    "check",
     "current_files",
     "data_overwrite",
     "dedup_insert",

@@ -126,6 +126,45 @@ class Difference:
     sample: tuple[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None], ...] = ()
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """A key that several rows share, with what the store knows of how they came.
+
+    Attributes:
+        key: The values of the columns.
+        rows: How many rows have them.
+        files: The files that hold these rows.
+        slots: The slots whose publishes wrote these files.
+        strangers: Commits of others that wrote them.
+    """
+
+    key: Mapping[str, Any]
+    rows: int
+    files: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How many keys are in several rows, how many rows that are in all, and some of them."""
+
+    keys: int = 0
+    rows: int = 0
+    sample: tuple[Repeated, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something wrong with a target that its store sees: about its `files`, its `views`, or `foreign` changes."""
+
+    about: str
+    what: str
+    fix: str
+    is_wrong: bool = True
+    named: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class Store(Protocol):
     """What every store does: look, publish one staged change with its receipt, read, tidy."""
@@ -357,12 +396,46 @@ class UnitesTables(Protocol):
         """Return the tables that a view unites, with what each holds."""
 
     @abstractmethod
+    def unfilled(self, view: str) -> tuple[str, ...]:
+        """Name the tables that a view unites and that are not there."""
+
+    @abstractmethod
     def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
         """Unite several tables of a view in one that takes no more; readers see the same rows."""
 
     @abstractmethod
     def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
         """Add a column to all tables of a view that lack it, and name them."""
+
+
+@runtime_checkable
+class FindsRepeats(Protocol):
+    """Can name the keys that several rows of a table share. No pattern needs it; a check does."""
+
+    @abstractmethod
+    def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
+        """Count the keys that are in several rows, and show some."""
+
+    @abstractmethod
+    def needs_spark_for_repeats(self, name: str) -> bool:
+        """Tell whether that starts a JVM."""
+
+
+@runtime_checkable
+class Inspects(Protocol):
+    """Can see trouble with a target that its receipts do not tell of. No pattern needs it; a check does."""
+
+    @abstractmethod
+    def inspect(self, name: str) -> Sequence[Trouble]:
+        """Look for what is missing or does not belong there, without starting a JVM."""
+
+    @abstractmethod
+    def is_in_catalog(self, name: str) -> bool:
+        """Tell whether Spark's catalog holds something of the target to look at, which starts a JVM."""
+
+    @abstractmethod
+    def inspect_catalog(self, name: str) -> Sequence[Trouble]:
+        """Look for what only Spark's catalog can tell."""
 
 
 FORMATS = ("csv", "jsonl", "parquet")

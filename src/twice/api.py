@@ -19,6 +19,7 @@ from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import consider, execute
 from twice.execute import restore as go_back
+from twice.findings import Finding
 from twice.fingerprint import Inputs, Source
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
@@ -43,7 +44,7 @@ from twice.sources.tables import Table
 from twice.statements import Statement
 from twice.timeline import KeptVersion, difference, version_named
 from twice.timeline import versions as kept_versions
-from twice.transforms import Sql, text_beside
+from twice.transforms import Sql, statement_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,7 +191,8 @@ def query(
     it reads, `fingerprint` has to vouch for: a text with the slot's placeholders, or a function of the run.
     """
     named = {name: table if isinstance(table, Table) else Table(table) for name, table in (tables or {}).items()}
-    return Query(Statement(text), named, None if fingerprint is None else Declared(fingerprint))
+    origin = sys._getframe(1).f_code.co_filename
+    return Query(Statement(text, origin), named, None if fingerprint is None else Declared(fingerprint))
 
 
 def sql(text: str | None = None, *, file: str | None = None) -> Sql:
@@ -202,8 +204,8 @@ def sql(text: str | None = None, *, file: str | None = None) -> Sql:
         raise Misuse(
             "The SQL of a transform is either a text or a file.", fix="Use twice.sql('...') or file='....sql'."
         )
-    found = text if file is None else text_beside(sys._getframe(1).f_code.co_filename, file)
-    return Sql(Statement(found or ""))
+    caller = sys._getframe(1).f_code.co_filename
+    return Sql(Statement(text or "", caller) if file is None else statement_beside(caller, file))
 
 
 def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -> Function:
@@ -284,6 +286,29 @@ def backfill(
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     asked = Asked(force, resuming=True)
     return fill(home, chosen, start, end, asked, on_slot, missing=missing, failed=failed, jobs=jobs)
+
+
+def check(
+    pipelines: Iterable[Pipeline | str] | None = None,
+    *,
+    quick: bool = False,
+    plan: bool = False,
+    strict: bool = False,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+) -> list[Finding]:
+    """Look for what is wrong with pipelines and their targets, by default with all of the project; change nothing.
+
+    `quick` starts no JVM. `plan` calls the transforms too, for Spark's plans of their rows. `strict` takes what the
+    lint finds for wrong.
+    """
+    from twice.checks import Asked as Depth
+    from twice.checks import look_over
+
+    home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
+    wanted = home.pipelines.values() if pipelines is None else pipelines
+    chosen = [home.pipeline(one) if isinstance(one, str) else one for one in wanted]
+    return look_over(home, chosen, Depth(quick, plan, strict)).findings
 
 
 def read(

@@ -16,6 +16,9 @@ from twice.runs import Receipt
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 NO_TABLE = -1
+# Why a proof ended, where a publish or a person did it through Twice and no stranger did.
+REPLACED = "the whole table was replaced in version"
+POINTS_AT = "the view points at"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +37,10 @@ _PARAMETER = re.compile(r"(?<![\w:)\]]):([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, repr=False)
 class Statement:
-    """One SQL query with the slot's named parameters in it."""
+    """One SQL query with the slot's named parameters in it; `origin` is the file that it stands in, where known."""
 
     text: str
+    origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):

@@ -39,8 +39,8 @@ class Sql:
         return self.statement.frame(session, offered, run.slot if run else None)
 
 
-def text_beside(caller: str, file: str) -> str:
-    """Return the text of a file that stands beside the caller's.
+def statement_beside(caller: str, file: str) -> Statement:
+    """Return the query in a file that stands beside the caller's.
 
     Raises:
         Misuse: It cannot be read.
@@ -48,7 +48,7 @@ def text_beside(caller: str, file: str) -> str:
     path = os.path.join(os.path.dirname(os.path.abspath(caller)), file)
     try:
         with open(path, encoding="utf-8-sig") as opened:
-            return opened.read()
+            return Statement(opened.read(), path)
     except (OSError, UnicodeDecodeError) as error:
         raise Misuse(
             f"The SQL file {file!r} cannot be read: {getattr(error, 'strerror', None) or error}.",

@@ -16,7 +16,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     ("errors", "faults", "explain", "light"),
     ("intervals",),
-    ("runs", "placeholders"),
+    ("runs", "placeholders", "findings"),
     ("slices", "sight", "columns", "merges", "statements"),
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "jobs"),
@@ -24,7 +24,7 @@ LAYERS = (
     ("matrix", "execute", "settings", "jars"),
     ("engine", "pipelines", "transforms"),
     ("project",),
-    ("backfills", "forecasts", "timeline", "upstream"),
+    ("backfills", "forecasts", "timeline", "upstream", "lint", "checks"),
     ("api", "advice"),
     ("testing", "prover"),
     ("cli",),

@@ -27,6 +27,7 @@ _COMMANDS = {
     "status": ("look", "Show what is published, missing or no longer vouched for."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),
+    "check": ("check", "Look for what is wrong, and change nothing."),
     "read": ("timeline", "Print rows of a table, as they are or as they were."),
     "versions": ("timeline", "List the versions of a table, or those that a view can point at."),
     "restore": ("timeline", "Make an older version of a table the newest."),
@@ -80,7 +81,7 @@ Examples:
 Exit codes:
   0  fine (a skip is fine)           3  outcome unknown: run again, it asks the store
   1  failed, rerun is safe           4  busy, fenced, or a stale plan
-  2  usage or project error          5  not idempotent
+  2  usage or project error          5  a check found something wrong
 """
 
 

@@ -20,12 +20,15 @@ from twice.abilities import (
     Difference,
     Drafts,
     Editions,
+    FindsRepeats,
     InsertsMissing,
     KeepsHistory,
     LookBack,
     Merges,
     PointedAt,
     PointsAtVersions,
+    Repeated,
+    Repeats,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -42,11 +45,10 @@ from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt, Slot
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
 from twice.slices import Slice, column_taken, missing_column
 
 Row = Mapping[str, Any]
-_POINTS = "the view points at"
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class MemoryStore(
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
+    FindsRepeats,
 ):
     """Tables as lists in this process."""
 
@@ -338,6 +341,11 @@ class MemoryStore(
         found = {name: self.look(f"{view}/{name}") for name in names}
         return {name: sight for name, sight in found.items() if sight.exists}
 
+    def unfilled(self, view: str) -> tuple[str, ...]:
+        """Name the tables that a view unites and that are not there."""
+        names = self._united[view].members if view in self._united else ()
+        return tuple(name for name in names if not self.look(f"{view}/{name}").exists)
+
     def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
         """Put the rows and receipts of several tables into one."""
         with self._lock:
@@ -445,7 +453,7 @@ class MemoryStore(
         outside = now.outside
         columns = tuple(sorted({*now.columns, *_columns(rows)}))
         if staged.handle is not None and staged.handle[0] == "table":
-            why = f"the whole table was replaced in version {number}"
+            why = f"{REPLACED} {number}"
             ended = {slot: why for slot in receipts if slot not in new}
             outside, columns = f"version {number}", _columns(rows)
         gone = (now.gone | set(ended) - set(now.ended)) & set(ended)
@@ -463,7 +471,7 @@ class MemoryStore(
             return made
         edition = Edition(work.attempt, work.slot, work.generation, rows, published[0].published_at)
         editions = (*now.editions, edition)[-(staged.handle[2] or 0) :]
-        by_strangers = {slot: why for slot, why in made.ended.items() if not why.startswith(_POINTS)}
+        by_strangers = {slot: why for slot, why in made.ended.items() if not why.startswith(POINTS_AT)}
         ended = {**by_strangers, **_passed_by(editions, edition, receipts)}
         outside = f"version {number}" if ended else ""
         return replace(made, editions=editions, current=edition.name, ended=ended, outside=outside)
@@ -506,6 +514,26 @@ class MemoryStore(
         changed = [(older[key], newer[key]) for key in older if key in newer and older[key] != newer[key]]
         shown = (*changed[:sample], *added[:sample], *removed[:sample])
         return Difference(len(added), len(removed), len(changed) if keys else None, shown)
+
+    def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
+        """Count the rows of each key."""
+        found: dict[tuple[Any, ...], list[tuple[str, Row]]] = {}
+        for slot, row in self._newest(name).rows:
+            found.setdefault(merges.key_of(row, keys), []).append((slot, row))
+        several = [rows for rows in found.values() if len(rows) > 1]
+        shown = tuple(
+            Repeated(
+                {key: rows[0][1][key] for key in keys},
+                len(rows),
+                slots=tuple(sorted({slot for slot, _ in rows} - {""})),
+            )
+            for rows in several[:sample]
+        )
+        return Repeats(len(several), sum(map(len, several)), shown)
+
+    def needs_spark_for_repeats(self, name: str) -> bool:
+        """Lists are counted here."""
+        return False
 
     def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Write the new owner, if the table is as it was seen."""
@@ -596,7 +624,7 @@ def _moment(row: Row, look_back: LookBack) -> datetime:
 
 def _passed_by(editions: Sequence[Edition], shown: Edition, receipts: Mapping[str, Receipt]) -> dict[str, str]:
     """Name the slots that come after the one which a view shows: readers do not see them."""
-    why = f"{_POINTS} {shown.name}, from before the slot's rows"
+    why = f"{POINTS_AT} {shown.name}, from before the slot's rows"
     after = editions[editions.index(shown) + 1 :]
     return {
         one.slot: why

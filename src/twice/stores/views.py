@@ -17,7 +17,7 @@ from twice.abilities import PointedAt, Rows, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, Slot, digest
-from twice.sight import NO_TABLE, Sight
+from twice.sight import NO_TABLE, POINTS_AT, Sight
 from twice.stores import frames
 from twice.stores import manifest as log
 from twice.stores.manifest import VIEW, Manifest, Member
@@ -215,6 +215,12 @@ class Views:
         found = view_at(self.table(view))
         names = [member.name for member in found.members] if found else []
         return {name: sight for name in names if (sight := self.look(f"{view}/{name}")).exists}
+
+    def unfilled(self: TablesInFolders, view: str) -> tuple[str, ...]:
+        """Name the tables that a view unites and that are not there."""
+        found = view_at(self.table(view))
+        names = [member.name for member in found.members] if found and found.by else []
+        return tuple(name for name in names if not self.look(f"{view}/{name}").exists)
 
     def frozen_sight(self: TablesInFolders, name: str) -> Sight | None:
         """Return what is known of a table whose rows were frozen into a larger one."""
@@ -474,7 +480,7 @@ def _passed_by(view: Manifest) -> Iterator[tuple[str, str]]:
     for member in view.members if shown else ():
         later = names.index(member.name) > names.index(view.current) or _starts_after(member.slot, shown)
         if later and _is_edition(view, member):
-            yield member.slot, f"the view points at {view.current}, from before the slot's rows"
+            yield member.slot, f"{POINTS_AT} {view.current}, from before the slot's rows"
 
 
 def _starts_after(slot: str, shown: Member | None) -> bool:

@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlparse
 
 from twice.errors import Fenced
 from twice.runs import Receipt
-from twice.sight import NO_TABLE, Sight, State
+from twice.sight import NO_TABLE, REPLACED, Sight, State
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
@@ -273,7 +273,7 @@ class _Walk:
                 return f"the table was restored to version {commit.restored_to} in version {commit.version}, from before the slot's rows"
         for version, slots in self.replacements:
             if version > first and slot not in slots:
-                return f"the whole table was replaced in version {version}"
+                return f"{REPLACED} {version}"
         return ""
 
     def gone(self, newest: int) -> frozenset[str]:
@@ -428,6 +428,34 @@ def lost(table: str, version: int) -> str:
     files = _files_at(table, checkpoint, needed)
     gone = next((path for path in sorted(files) if not os.path.exists(os.path.join(table, unquote(path)))), "")
     return f"its file {os.path.basename(gone)} is gone, although the table keeps it for {kept:g} days" if gone else ""
+
+
+def missing_files(table: str) -> list[str]:
+    """Return the files that the newest version names and that are not there, as the log writes them."""
+    newest = commit_versions(table)[-1]
+    checkpoint = max((one for one in _checkpoints(table) if one <= newest), default=NO_TABLE)
+    files = _files_at(table, checkpoint, range(checkpoint + 1, newest + 1))
+    return sorted(path for path in files if not os.path.exists(_local(table, path)))
+
+
+def _local(table: str, path: str) -> str:
+    """Return where a file of the log is; a clone names the files of another table whole."""
+    if "://" in path and not path.startswith("file:"):
+        return table
+    return os.path.join(table, unquote(urlparse(path).path if path.startswith("file:") else path))
+
+
+def writers(table: str, paths: Iterable[str]) -> dict[str, Commit]:
+    """Return the commit that first added each file, as far as the log still tells."""
+    wanted, found = {os.path.realpath(path): path for path in paths}, dict[str, Commit]()
+    for version in commit_versions(table):
+        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
+            added = [json.loads(line)["add"]["path"] for line in lines if line.startswith('{"add"')]
+        for path in added:
+            asked = wanted.get(os.path.realpath(_local(table, path)))
+            if asked and asked not in found:
+                found[asked] = read_commit(table, version)
+    return found
 
 
 def _property(table: str, name: str) -> str:

@@ -7,6 +7,7 @@ writes the SQL view anew from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,15 @@ def write(spark: SparkSession, name: str, branches: Mapping[str, str | None], by
         selects.append(f"SELECT {', '.join(shown)} FROM delta.{quoted(path)}")  # noqa: S608 - names are quoted
     refuse_table(spark, name)
     spark.sql(f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES ('{_MARK}' = 'yes') AS {' UNION ALL '.join(selects)}")
+
+
+def paths_of(spark: SparkSession, name: str) -> set[str] | None:
+    """Return the folders of the Delta tables that a SQL view reads, or None where there is no such view."""
+    if not spark.catalog.tableExists(name):
+        return None
+    described = {row["col_name"]: row["data_type"] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()}
+    found = re.findall(r"delta\.`((?:[^`]|``)+)`", described.get("View Text", ""))
+    return {path.replace("``", "`") for path in found}
 
 
 def _is_ours(spark: SparkSession, name: str) -> bool:

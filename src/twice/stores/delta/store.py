@@ -19,10 +19,14 @@ from urllib.parse import quote, unquote
 from twice.abilities import (
     Appends,
     Drafts,
+    FindsRepeats,
     InsertsMissing,
+    Inspects,
     LookBack,
     Merges,
     PointsAtVersions,
+    Repeated,
+    Repeats,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -30,6 +34,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    Trouble,
     UnitesTables,
     Work,
 )
@@ -40,7 +45,7 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, manifest, merging
+from twice.stores import footers, frames, manifest, merging, repeats
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
@@ -58,6 +63,7 @@ _RETENTION_DAYS_DEFAULT = 30
 _DAY_MILLISECONDS = 86_400_000
 _CARRIED_ALWAYS = 500
 _CARRIED_SHARE = 100
+_NAMED = 3
 _PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
 
 
@@ -106,6 +112,8 @@ class DeltaStore(
     Appends,
     PointsAtVersions,
     UnitesTables,
+    FindsRepeats,
+    Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
 
@@ -637,14 +645,59 @@ class DeltaStore(
             view = self._view(target) if "/" in target else None
             if view is None:
                 continue
-            shown = [one for one in view.members if one.name == view.current or view.by]
-            paths = {
-                os.path.join(self.table(target), *one.name.split("/")): None if one.covers or not view.by else one.label
-                for one in shown
-                if log.commit_versions(self.table(f"{target}/{one.name}"))
-            }
+            paths = self._branches(target, view)
             if paths:
                 sql_views.write(self.engine.spark, self._sql_name(target), paths, view.by)
+
+    def _branches(self, name: str, view: Manifest) -> dict[str, str | None]:
+        """Return the folders of the tables that a view shows, each with its label or with none."""
+        shown = [one for one in view.members if one.name == view.current or view.by]
+        return {
+            os.path.join(self.table(name), *one.name.split("/")): None if one.covers or not view.by else one.label
+            for one in shown
+            if log.commit_versions(self.table(f"{name}/{one.name}"))
+        }
+
+    def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
+        """Count keys with Spark, and find the commits that brought them in the log."""
+        table = self.table(name)
+        found = repeats.by_spark(self.read(name), keys, sample)
+        commits = log.writers(table, {path for one in found.sample for path in one.files})
+        return replace(found, sample=tuple(_brought(one, table, commits) for one in found.sample))
+
+    def needs_spark_for_repeats(self, name: str) -> bool:
+        """A table of Delta is read by Delta."""
+        return True
+
+    def inspect(self, name: str) -> Sequence[Trouble]:
+        """Look for files that the newest version names and that are not there."""
+        view = self._view(name)
+        tables = [f"{name}/{member.name}" for member in view.members] if view and view.by else [] if view else [name]
+        return [trouble for one in tables for trouble in _missing_files(one, self.table(one))]
+
+    def is_in_catalog(self, name: str) -> bool:
+        """Views have a SQL view, if the project names a schema for them."""
+        return bool(self.views) and "/" in name and self._view(name) is not None
+
+    def inspect_catalog(self, name: str) -> Sequence[Trouble]:
+        """Compare the SQL view with the tables that the view of Twice names."""
+        view = self._view(name) if self.is_in_catalog(name) else None
+        expected = self._branches(name, view) if view else {}
+        if not expected:
+            return ()
+        shown = sql_views.paths_of(self.engine.spark, self._sql_name(name))
+        if shown == set(expected):
+            return ()
+        return [
+            Trouble(
+                "views",
+                f"The SQL view {self._sql_name(name)} "
+                + ("is not there." if shown is None else "does not show the tables that the view names now."),
+                "The next run of the pipeline writes it anew; readers of twice.read are not affected.",
+                is_wrong=bool(shown is not None and shown - set(expected)),
+                named=tuple(sorted((shown or set()) ^ set(expected))),
+            )
+        ]
 
     def _sql_name(self, name: str) -> str:
         return f"{_identifier(self.views)}.{quoted(name.rpartition('/')[2])}"
@@ -721,6 +774,31 @@ class DeltaStore(
         except Conflict as error:
             return [f"receipts were not restated, since the table moved: {error}"]
         return [f"{len(sight.receipts)} receipts were restated"]
+
+
+def _brought(one: Repeated, table: str, commits: Mapping[str, log.Commit]) -> Repeated:
+    """Name the slots, and the commits of others, that wrote the files of a key."""
+    found = [commits[path] for path in one.files if path in commits]
+    slots = {receipt.slot for commit in found if commit.payload for receipt in commit.payload.receipts}
+    others = {f"version {commit.version} ({commit.operation})" for commit in found if not commit.payload}
+    files = tuple(os.path.relpath(path, table) for path in one.files)
+    return replace(one, files=files, slots=tuple(sorted(slots)), strangers=tuple(sorted(others)))
+
+
+def _missing_files(name: str, table: str) -> list[Trouble]:
+    missing = log.missing_files(table) if log.commit_versions(table) else []
+    if not missing:
+        return []
+    return [
+        Trouble(
+            "files",
+            f"{len(missing)} {'file' if len(missing) == 1 else 'files'} that delta:{name} names cannot be found:"
+            f" {', '.join(missing[:_NAMED])}.",
+            "A reader of these rows fails. Put the files back from a backup, or go back to a version that does not"
+            f" need them: twice versions delta:{name}",
+            named=tuple(missing),
+        )
+    ]
 
 
 def _check_owner(now: Sight, owner: str) -> None:

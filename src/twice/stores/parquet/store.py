@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlparse
@@ -20,10 +21,13 @@ from urllib.parse import unquote, urlparse
 from twice.abilities import (
     Appends,
     Drafts,
+    FindsRepeats,
     InsertsMissing,
+    Inspects,
     LookBack,
     Merges,
     PointsAtVersions,
+    Repeats,
     ReplacesPartitions,
     ReplacesSlices,
     ReplacesTable,
@@ -31,6 +35,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    Trouble,
     UnitesTables,
     Work,
 )
@@ -38,10 +43,10 @@ from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt, new_attempt
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.files import content_hash, spark_path
-from twice.stores import footers, frames, merging
+from twice.stores import footers, frames, merging, repeats
 from twice.stores import manifest as log
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
@@ -52,6 +57,7 @@ from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view
 DATA = "data"
 # Scopes whose files hold rows of any slot.
 _OF_NO_SLOT = ("merge", "draft")
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class ParquetStore(
     Appends,
     PointsAtVersions,
     UnitesTables,
+    FindsRepeats,
+    Inspects,
 ):
     """Tables of Parquet files under one root, visible through their manifests."""
 
@@ -184,7 +192,7 @@ class ParquetStore(
         table = self.table(name)
         numbers = log.versions(table)
         kept = (manifest for number in reversed(numbers) if (manifest := log.kept(table, number)))
-        states = (_state(manifest) for manifest in kept)
+        states = (replace(_state(one), made_at=_made_at(table, one.version)) for one in kept)
         return Past(chain(states, [State(NO_TABLE)]), lambda version: _lost(table, version))
 
     def stage_draft(
@@ -416,12 +424,76 @@ class ParquetStore(
             return [path for member in current.members for path in self.files(f"{name}/{member.name}")]
         return [os.path.join(table, file.path) for file in current.files]
 
+    def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
+        """Count keys in this process while the table is small enough, else with Spark."""
+        table = self.table(name)
+        if self.needs_spark_for_repeats(name):
+            found = repeats.by_spark(self.read(name), keys, sample)
+        else:
+            found = repeats.without_spark(self.files(name), keys, sample)
+        writers = _writers(table) if found.sample else {}
+        shown = [
+            replace(
+                one,
+                files=tuple(os.path.relpath(path, table) for path in one.files),
+                slots=tuple(
+                    sorted({writers[part] for path in one.files for part in path.split(os.sep) if part in writers})
+                ),
+            )
+            for one in found.sample
+        ]
+        return replace(found, sample=tuple(shown))
+
+    def needs_spark_for_repeats(self, name: str) -> bool:
+        """A large table is counted by Spark."""
+        there = [path for path in self.files(name) if os.path.exists(path)]
+        return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK
+
+    def inspect(self, name: str) -> Sequence[Trouble]:
+        """Look for files that somebody put beside those of the table."""
+        table = self.table(name)
+        if view_at(table):
+            return ()
+        there = {entry.name for entry in os.scandir(table) if entry.is_file() and entry.name[0] not in "._"}
+        # Files of a table that was taken over as it was; older versions are asked only if there are some.
+        own = {file.path for one in _kept_manifests(table) for file in one.files} if there else set()
+        beside = sorted(there - own)
+        if not beside:
+            return ()
+        return [
+            Trouble(
+                "foreign",
+                f"The folder of parquet:{name} holds files that are not the table's: {', '.join(beside[:_NAMED])}.",
+                "Readers of the whole folder take them for rows of the table. Move them away, and read through"
+                " twice.read or twice show --files.",
+                is_wrong=False,
+                named=tuple(beside),
+            )
+        ]
+
+    def is_in_catalog(self, name: str) -> bool:
+        """Parquet tables are in no catalog."""
+        return False
+
+    def inspect_catalog(self, name: str) -> Sequence[Trouble]:
+        """Nothing is there to be looked at."""
+        return ()
+
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Sweep the staging of dead attempts, and versions past their keeping."""
         view = view_at(self.table(name))
         if view:
             return self.tidy_view(name, view, live, keep_days=keep_days, dry_run=dry_run)
         return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
+
+
+def _writers(table: str) -> dict[str, str]:
+    """Return the slots of attempts, by all manifests that are kept: an attempt names the folder of its files."""
+    return {found.attempt: found.slot for one in _kept_manifests(table) for found in one.receipts.values()}
+
+
+def _kept_manifests(table: str) -> Iterator[Manifest]:
+    return filter(None, (log.kept(table, version) for version in log.versions(table)))
 
 
 def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
@@ -451,7 +523,7 @@ def _published(following: Manifest, work: Work, staged: Staged, receipts: Sequen
         return following
     written: _Written = staged.handle
     if written.scope.name == "table":
-        why = f"the whole table was replaced in version {following.version}"
+        why = f"{REPLACED} {following.version}"
         new = {receipt.slot for receipt in receipts}
         following = replace(following, ended={slot: why for slot in following.receipts if slot not in new}, older={})
     if written.scope.name == "draft":
@@ -486,6 +558,12 @@ def _state(manifest: Manifest) -> State:
     """Tell whose rows a version holds: a manifest has no way in for strangers."""
     holds = {slot: found.generation for slot, found in manifest.receipts.items() if slot not in manifest.ended}
     return State(manifest.version, {**holds, **manifest.older})
+
+
+def _made_at(table: str, version: int) -> str:
+    """Tell when a version was made: versions are kept by the time of their manifests."""
+    written = datetime.fromtimestamp(os.path.getmtime(log.manifest_path(table, version)), UTC)
+    return written.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _lost(table: str, version: int) -> str:
