@@ -1,0 +1,381 @@
+"""What does a runner do next, and what does the store do with what it was sent?
+
+Each step is named by the fault point that it ends at. `PASSES` names all points of the code that it passes.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from model.planning import Refused, decide
+from model.rules import Rules
+from model.state import MISSING, Bounds, Kept, Plan, Receipt, Request, Row, Runner, Table, World, put
+from model.truth import honest
+
+PASSES = {
+    "look": (),
+    "inputs.resolved": ("inputs.resolved",),
+    "lease.taken": ("intended", "lease.taken"),
+    "view.opened": ("view.open.before", "view.opened"),
+    "stage.after": ("stage.before", "stage.after"),
+    "publish.before": ("looked.again", "publish.before"),
+    "memory.publish": ("memory.publish",),
+    "read.back": ("publish.after", "read.back"),
+    "confirmed": ("confirmed",),
+    "restore.before": ("restore.before",),
+    "restore.after": ("restore.after",),
+    "taken.over": ("taken.over",),
+    "released": ("released",),
+}
+STAGED = ("staged", "sent", "answered")
+
+
+class Step(NamedTuple):
+    """One step: its name, what it did in words, and the world after it. `trouble` is a promise that it broke."""
+
+    name: str
+    text: str
+    world: World
+    trouble: str = ""
+    outcome: str = ""
+    slot: int | None = None
+
+
+def steps_of_runners(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
+    for place, runner in enumerate(world.runners):
+        if runner.at != "idle":
+            yield from _next(rules, bounds, world, place)
+        elif runner.left and not _waits_for_its_like(bounds, world, place):
+            yield from begin(rules, bounds, world, place)
+
+
+def _waits_for_its_like(bounds: Bounds, world: World, place: int) -> bool:
+    """Of two runners that are alike, the first begins first: the other order is the same story."""
+    fresh = [
+        runner.at == "idle" and runner.left == left for runner, left in zip(world.runners, bounds.attempts, strict=True)
+    ]
+    return place > 0 and fresh[0] and bounds.attempts[0] == bounds.attempts[place]
+
+
+def begin(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
+    """Ask for any slot, with force where somebody has to help."""
+    pending = rules.to_take_up(world.table) if bounds.each else ()
+    for slot in pending[:1] or range(bounds.slots):
+        for asked in ("following",) if pending else ("", "force") if any(world.table.ended) else ("",):
+            yield ask(rules, world, place, slot, asked)
+
+
+def ask(rules: Rules, world: World, place: int, slot: int, asked: str) -> Step:
+    runner = world.runners[place]
+    attempt = 10 * (place + 1) + runner.left
+    begun = Runner("looked", runner.left - 1, attempt, world.ledger.id, slot, asked, seen=world.table)
+    if not rules.looks_at_the_store_first:
+        value, token = world.inputs[slot]
+        begun = begun._replace(seen=None, rows=(Row(slot, value, token),))
+    words = f"begins slot {slot + 1}" + (f" ({asked})" if asked else "")
+    return Step("look", words, _with(world, place, begun))
+
+
+def _next(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
+    runner = world.runners[place]
+    if runner.at == "looked":
+        yield _resolve(rules, bounds, world, place)
+    elif runner.at == "planned":
+        yield from _lease(rules, bounds, world, place)
+    elif runner.at == "leased" and bounds.pattern == "period" and rules.names_the_table_first:
+        yield _name(_with(world, place, runner._replace(at="named")))
+    elif runner.at in ("leased", "named"):
+        rows = tuple(Row(part.slot, world.inputs[part.slot].value, part.generation) for part in _plan(runner).parts)
+        yield Step("stage.after", "stages", _with(world, place, runner._replace(at="staged", rows=rows)))
+    elif runner.at == "staged":
+        yield _send(rules, world, place)
+    elif runner.at == "answered":
+        yield _read_back(rules, bounds, world, place)
+    elif runner.at == "landed" and bounds.pattern == "period" and not world.table.named:
+        yield _name(world)
+    elif runner.at == "landed":
+        yield _confirm(rules, bounds, world, place)
+
+
+def _plan(runner: Runner) -> Plan:
+    assert runner.plan
+    return runner.plan
+
+
+def _with(world: World, place: int, runner: Runner) -> World:
+    return world._replace(runners=put(world.runners, place, runner))
+
+
+def _name(world: World) -> Step:
+    return Step("view.opened", "lets the view name the table", world._replace(table=world.table._replace(named=True)))
+
+
+def end(world: World, place: int) -> World:
+    """End an attempt, and give its lease back."""
+    runner = world.runners[place]
+    leases = tuple(0 if holder == runner.attempt else holder for holder in world.ledger.leases)
+    ledger = world.ledger._replace(leases=leases) if runner.ledger == world.ledger.id else world.ledger
+    return _with(world._replace(ledger=ledger), place, Runner("idle", runner.left))
+
+
+# ---------------------------------------------------------------- before the rows
+
+
+def _resolve(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
+    """Resolve the inputs, and decide on what was seen of the store."""
+    runner = world.runners[place]
+    table, inputs = runner.seen or world.table, world.inputs
+    if not rules.looks_at_the_store_first:
+        inputs = put(inputs, runner.slot, type(inputs[0])(*runner.rows[0][1:]))
+    return _decided("inputs.resolved", rules, bounds, world, place, table, inputs, "planned")
+
+
+def _decided(
+    name: str, rules: Rules, bounds: Bounds, world: World, place: int, table: Table, inputs: tuple, at: str
+) -> Step:
+    runner = world.runners[place]
+    try:
+        plan = decide(rules, bounds, table, world.ledger, runner.slot, inputs, runner.asked)
+    except Refused as why:
+        return Step(name, f"refused: {why}", end(world, place), outcome="refused")
+    if plan is None:
+        trouble = honest(bounds, table, runner.slot, inputs[runner.slot].value)
+        return Step(name, "says skipped", end(world, place), trouble, "skipped")
+    if rules.confirms_first:
+        world = _believe(world, runner.ledger, plan)
+    text = "plans " + ", ".join(f"slot {part.slot + 1} generation {part.generation}" for part in plan.parts)
+    return Step(name, text, _with(world, place, runner._replace(at=at, plan=plan, seen=None, rows=())))
+
+
+def _lease(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
+    """Take the lease, then decide once more on what is there now. A lease that is held is waited for."""
+    runner = world.runners[place]
+    took_over = False
+    if bounds.leases and runner.ledger == world.ledger.id:
+        holder = world.ledger.leases[runner.slot]
+        alive = any(other.attempt == holder for other in world.runners)
+        if not rules.is_free(holder, alive=alive, ran_out=holder in world.ledger.ran_out):
+            return
+        took_over = bool(holder)
+        leases = put(world.ledger.leases, runner.slot, runner.attempt)
+        world = world._replace(ledger=world.ledger._replace(leases=leases))
+    world = _with(world, place, runner._replace(took_over=took_over))
+    yield _consider_again("lease.taken", rules, bounds, world, place)
+
+
+def _consider_again(name: str, rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
+    """Inputs that were resolved before the slot moved may be the older ones: then they are resolved again."""
+    runner = world.runners[place]
+    before = _plan(runner).parts[0]
+    inputs = world.inputs
+    if world.table.fence(runner.slot) + 1 == before.generation:
+        inputs = put(inputs, runner.slot, type(inputs[0])(before.value, before.token))
+    return _decided(name, rules, bounds, world, place, world.table, inputs, "leased")
+
+
+# ---------------------------------------------------------------- publish
+
+
+def _send(rules: Rules, world: World, place: int) -> Step:
+    """Look at the inputs again, and send the publish."""
+    runner = world.runners[place]
+    plan = _plan(runner)
+    if not all(rules.is_unchanged(part, world.inputs[part.slot]) for part in plan.parts):
+        return Step("publish.before", "sees that its input moved, ends", end(world, place), outcome="not published")
+    leased = runner.attempt in world.ledger.leases
+    request = Request(
+        "publish", runner.attempt, runner.ledger, plan, runner.rows, leased=leased, took_over=runner.took_over
+    )
+    sent = _with(world, place, runner._replace(at="sent", rows=()))
+    return Step("publish.before", "sends its publish", sent._replace(requests=(*world.requests, request)))
+
+
+def steps_of_the_store(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
+    for request in world.requests:
+        yield deliver(rules, bounds, world, request)
+
+
+def deliver(rules: Rules, bounds: Bounds, world: World, request: Request) -> Step:
+    """Let one request go one step further in the store."""
+    others = tuple(one for one in world.requests if one is not request)
+    world = world._replace(requests=others)
+    if request.kind != "publish":
+        return _change_hands(rules, world, request)
+    begins = 0 if bounds.store == "assigns" else 1
+    if not _is_allowed(rules, bounds, request, world.table):
+        return Step("memory.publish", f"publish of {request.attempt} is refused", _answer(world, request, "refused"))
+    if request.phase < begins:
+        begun = request._replace(phase=1, base=world.table)
+        return Step("memory.publish", f"publish of {request.attempt} begins", world._replace(requests=(*others, begun)))
+    if bounds.store == "links" and not rules.may_link(request, world.table):
+        return Step(
+            "memory.publish",
+            f"publish of {request.attempt} is compared again on the new head",
+            world._replace(requests=(*others, request._replace(phase=0, base=None))),
+        )
+    number = request.phase - begins
+    landed = _land(rules.commits[number], bounds, world, request)
+    trouble = _owned(request, world.table)
+    if number + 1 < len(rules.commits):
+        more = request._replace(phase=request.phase + 1)
+        return Step("memory.publish", f"a part of {request.attempt} lands", landed._replace(requests=(*others, more)))
+    return Step("memory.publish", f"publish of {request.attempt} LANDS", _answer(landed, request, "landed"), trouble)
+
+
+def _owned(request: Request, table: Table) -> str:
+    return "I5 a publish landed in a table of another ledger" if table.owner not in (0, request.owner) else ""
+
+
+def _is_allowed(rules: Rules, bounds: Bounds, request: Request, table: Table) -> bool:
+    """The slot rule, the head rule, the owner, and what a tidy took."""
+    plan = request.plan
+    assert plan
+    fences = all(rules.is_next(table.fence(part.slot), part.generation, request) for part in plan.parts)
+    head = not bounds.in_order or rules.is_unmoved(request, table)
+    return fences and head and rules.is_owner(request, table) and rules.is_staged(request, table)
+
+
+def _land(what: frozenset[str], bounds: Bounds, world: World, request: Request) -> World:
+    """Make what one commit holds visible."""
+    plan = request.plan
+    assert plan
+    table = request.base if bounds.store == "links" and request.base else world.table
+    slots = {part.slot for part in plan.parts}
+    staged = tuple(row._replace(value=MISSING) if request.attempt in world.removed else row for row in request.rows)
+    version = world.table.version + 1
+    rows, holds, receipts, ended = table.rows, table.holds, table.receipts, table.ended
+    if "remove" in what:
+        rows = tuple(row for row in rows if row.slot not in slots)
+    if "rows" in what:
+        rows = _rows_after(bounds, plan, rows, staged)
+    if "receipt" in what:
+        start = plan.start.holds if plan.draft and plan.start else holds
+        parts = {part.slot: part for part in plan.parts}
+        holds = tuple(parts[slot].generation if slot in parts else start[slot] for slot in range(bounds.slots))
+        receipts = tuple(
+            Receipt(parts[slot].generation, request.attempt, parts[slot].value, version, plan.pending)
+            if slot in parts
+            else table.receipts[slot]
+            for slot in range(bounds.slots)
+        )
+        ended = tuple(
+            slot not in parts
+            and (bool(receipts[slot]) and holds[slot] != receipts[slot].generation if plan.draft else table.ended[slot])
+            for slot in range(bounds.slots)
+        )
+    made = table._replace(
+        rows=rows,
+        receipts=receipts,
+        ended=ended,
+        holds=holds,
+        owner=request.owner,
+        version=version,
+        strange=0 if plan.draft else table.strange,
+        named=world.table.named,
+        past=with_past(bounds, world.table),
+    )
+    return world._replace(table=made)
+
+
+def with_past(bounds: Bounds, table: Table) -> tuple[Kept, ...]:
+    """Keep the version, where anything could go back to it."""
+    if not table.version or not (bounds.in_order or "restore" in bounds.happenings):
+        return ()
+    return (*table.past, Kept(table.rows, table.holds, table.strange))
+
+
+def _rows_after(bounds: Bounds, plan: Plan, rows: tuple[Row, ...], staged: tuple[Row, ...]) -> tuple[Row, ...]:
+    if plan.start is not None:
+        return plan.start.rows + tuple(sorted(staged))
+    slots = {row.slot for row in staged}
+    kept = rows if bounds.pattern == "append" else tuple(row for row in rows if row.slot not in slots)
+    return tuple(sorted(kept + staged))
+
+
+def _answer(world: World, request: Request, reply: str) -> World:
+    for place, runner in enumerate(world.runners):
+        if runner.at == "sent" and runner.attempt == request.attempt:
+            return _with(world, place, runner._replace(at="answered", reply=reply))
+    return world
+
+
+def _change_hands(rules: Rules, world: World, request: Request) -> Step:
+    """Take a table over, give it back, or bring an older version back: the whole table as it was seen, changed in one thing."""
+    base = request.base
+    assert base
+    name = {"adopt": "taken.over", "release": "released", "restore": "restore.after"}[request.kind]
+    if not rules.may_change_hands(request, world.table):
+        return Step(name, f"{request.kind} is refused: the table moved", world)
+    version = world.table.version + 1
+    made = base._replace(version=version, named=world.table.named)
+    if request.kind == "restore":
+        kept = base.past[request.target]
+        ended = tuple(
+            receipt is not None and (holds != receipt.generation or bool(kept.strange))
+            for receipt, holds in zip(base.receipts, kept.holds, strict=True)
+        )
+        now = Kept(base.rows, base.holds, base.strange)
+        made = made._replace(
+            rows=kept.rows, holds=kept.holds, ended=ended, strange=kept.strange, past=(*base.past, now)
+        )
+        return Step(name, "an older version is restored", world._replace(table=made))
+    made = made._replace(owner=request.owner)
+    if request.kind == "release" or request.owner != world.ledger.id:
+        return Step(name, f"{request.kind} is done", world._replace(table=made))
+    believed = tuple(made.fence(slot) for slot in range(len(made.receipts)))
+    ledger = world.ledger._replace(published=believed)
+    return Step(name, "the table is taken over", world._replace(table=made, ledger=ledger))
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def _read_back(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
+    """Read the store back, and apply the slot rule."""
+    runner = world.runners[place]
+    part = _plan(runner).parts[0]
+    found = world.table.receipts[runner.slot]
+    mine = not rules.reads_back or (found is not None and rules.is_mine(found, part, runner.attempt))
+    if not mine and not (found and rules.is_twin(found, part)):
+        return _not_found(rules, bounds, world, place)
+    if world.table.ended[runner.slot]:
+        return Step("read.back", "its rows are already gone, refused", end(world, place), outcome="refused")
+    trouble = honest(bounds, world.table, runner.slot, part.value, part.generation)
+    if mine:
+        return Step("read.back", "finds its receipt", _with(world, place, runner._replace(at="landed")), trouble)
+    return Step("read.back", "finds a twin's receipt, says skipped", end(world, place), trouble, "skipped")
+
+
+def _not_found(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
+    """Neither this attempt nor a twin has published: say what is known, or plan again."""
+    runner = world.runners[place]
+    if runner.reply == "landed":
+        return Step("read.back", "was replaced since, says published", end(world, place), outcome="published")
+    if runner.reply == "lost":
+        if rules.cleans_up_the_unknown:
+            world = world._replace(removed=(*world.removed, runner.attempt))
+        return Step("read.back", "says that the outcome is unknown", end(world, place), outcome="unknown")
+    fenced = world.table.fence(runner.slot) + 1 != _plan(runner).parts[0].generation
+    if runner.attempt in world.table.swept or fenced or runner.again:
+        return Step("read.back", "is swept, fenced or starved, ends", end(world, place), outcome="refused")
+    planned = _with(world, place, runner._replace(again=True, reply=""))
+    return _consider_again("read.back", rules, bounds, planned, place)
+
+
+def _confirm(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
+    """Tell the ledger, and go on with a replay that is shown slot by slot."""
+    runner = world.runners[place]
+    said = end(_believe(world, runner.ledger, _plan(runner)), place)
+    pending = rules.to_take_up(said.table) if bounds.each else ()
+    if pending:
+        following = Runner("looked", runner.left, runner.attempt, runner.ledger, pending[0], "following", said.table)
+        return Step("confirmed", "says published, and goes on with the replay", _with(said, place, following))
+    return Step("confirmed", "says published", said, outcome="published")
+
+
+def _believe(world: World, ledger_id: int, plan: Plan) -> World:
+    if ledger_id != world.ledger.id:
+        return world
+    published = world.ledger.published
+    for part in plan.parts:
+        published = put(published, part.slot, max(published[part.slot], part.generation))
+    return world._replace(ledger=world.ledger._replace(published=published))
