@@ -94,7 +94,7 @@ def _restore_by_hand(rules: Rules, bounds: Bounds, world: World) -> Iterator[Ste
     for number, kept in enumerate(table.past):
         if kept.rows != table.rows:
             ended = tuple(
-                before or (receipt is not None and holds != receipt.generation)
+                before or (receipt is not None and (holds != receipt.generation or bool(kept.strange)))
                 for before, receipt, holds in zip(table.ended, table.receipts, kept.holds, strict=True)
             )
             changed = _from_outside(bounds, table, kept.rows, kept.holds, ended)

@@ -45,14 +45,14 @@ SMALL = {
 
 LARGE = {
     "slice": _of(100_000, "slice", *INPUTS, *LEDGERS, "lease runs out", slots=1, leases=True, faults=3),
-    "slice, two slots": _of(300_000, "slice", "input changes", slots=2),
-    "slice, linked": _of(200_000, "slice", "tidy", "input changes", store="links", slots=2),
-    "slice, in a transaction": _of(200_000, "slice", "input changes", store="transacts", slots=2),
-    "slice, given away": _of(200_000, "slice", "release", "ledger lost", slots=2),
+    "slice, two slots": _of(50_000, "slice", "input changes", slots=2),
+    "slice, linked": _of(140_000, "slice", "tidy", "input changes", store="links", slots=2),
+    "slice, in a transaction": _of(80_000, "slice", "input changes", store="transacts", slots=2),
+    "slice, given away": _of(150_000, "slice", "release", "ledger lost", slots=2),
     "slice, changed from outside": _of(50_000, "slice", *OUTSIDE, "input changes", faults=3),
     "append": _of(20_000, "append", "input changes", *LEDGERS, "stranger writes", faults=3),
     "behind a view": _of(20_000, "period", *INPUTS, "ledger lost", faults=3),
-    "ordered": _of(100_000, "ordered", "input changes", slots=2),
+    "ordered": _of(70_000, "ordered", "input changes", slots=2),
     "ordered, shown slot by slot": _of(100_000, "ordered", "input changes", slots=2, each=True),
     "ordered, three shown slot by slot": _of(
         50_000, "ordered", "input changes", slots=3, attempts=(3, 1), faults=1, each=True
