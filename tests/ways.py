@@ -10,18 +10,17 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from core.samples import receipt_of, slot_of
-
 import twice
+from core.samples import receipt_of, slot_of
 from twice.abilities import Work
-from twice.errors import TwiceError
+from twice.errors import Conflict, Stranger, TwiceError
 from twice.execute import take_over
 from twice.faults import LostReply, armed, dying_at
 from twice.prover import Counterexample, check, deaths_at_every_point
@@ -68,7 +67,7 @@ def tried(act: Way, bench: Bench) -> None:
     """Go a way; a run that fails where a clean one would not is a counterexample too."""
     try:
         act(bench)
-    except TwiceError as error:
+    except (TwiceError, Conflict) as error:
         raise Counterexample(f"{type(error).__name__}: {error}") from error
 
 
@@ -77,10 +76,10 @@ def demand(found: Any, expected: Any, what: str) -> None:
         raise Counterexample(f"{what}: {found!r} instead of {expected!r}")
 
 
-def refused(act: Callable[[], Any], what: str) -> None:
+def refused(act: Callable[[], Any], what: str, error: type[TwiceError] = TwiceError) -> None:
     try:
         act()
-    except TwiceError:
+    except error:
         return
     raise Counterexample(f"{what} was not refused")
 
@@ -277,6 +276,26 @@ def an_older_slot_after_a_newer_one(bench: Bench) -> None:
 
 
 @way
+def an_older_change_after_a_newer_one(bench: Bench) -> None:
+    """Changes with an order column arrive late: the newest one stays."""
+    world = bench.world(pattern=twice.merger(keys=["id"], order="v"), schema="id string, v int, day date")
+    for day, number in ((DAY, 2), (NEXT, 1)):
+        world.put_rows(day, [{"id": "a", "v": number, "day": day}])
+        world.run(day)
+    demand(world.table_rows("id", "v"), [("a", 2)], "rows")
+
+
+@way
+def an_append_that_is_corrected(bench: Bench) -> None:
+    """The input of an append changes: the run is refused, and the rows stay as they were."""
+    world = put(bench.world(pattern=twice.transactional_writer()), d20=["a"])
+    world.run(DAY)
+    put(world, d20=["a", "b"])
+    refused(lambda: world.run(DAY), "a second edition of an append")
+    demand(world.by_day(), {DAY: ["a"]}, "rows")
+
+
+@way
 def two_corrections_of_a_history(bench: Bench) -> None:
     """An older slot is corrected, then a newer one: the older correction stays."""
     world = bench.world(pattern=twice.stateful_merger(keys=["id"]))
@@ -352,7 +371,9 @@ def two_at_once_with_newer_input(bench: Bench) -> None:
         put(twin, d20=["new"])
         twin.run(DAY)
 
-    world = put(bench.world(), d20=["old", "older"])
+    world = put(bench.world(), d20=["first"])
+    world.run(DAY)
+    put(world, d20=["old", "older"])
     demand(beside(world, "publish.before", corrected), "Fenced", "how the older run ended")
     demand(world.by_day(), {DAY: ["new"]}, "rows")
 
@@ -360,9 +381,10 @@ def two_at_once_with_newer_input(bench: Bench) -> None:
 @way
 def two_slots_at_once(bench: Bench) -> None:
     """Another slot is published while a run is about to publish: both are there, each with its own receipt."""
-    world = put(bench.world(), d20=["a"], d21=["b"])
+    world = put(bench.world(), d20=["a"], d21=["b"], d22=["c"])
+    world.run(THIRD)
     beside(world, "publish.before", lambda twin: twin.run(NEXT))
-    demand(world.by_day(), {DAY: ["a"], NEXT: ["b"]}, "rows")
+    demand(world.by_day(), {DAY: ["a"], NEXT: ["b"], THIRD: ["c"]}, "rows")
     for day in (DAY, NEXT):
         demand(world.run(day).state, "skipped", f"the rerun of {day}")
 
@@ -433,7 +455,9 @@ def a_reader_at_every_point(bench: Bench) -> None:
 @way
 def a_replay_shown_slot_by_slot_beside_another_run(bench: Bench) -> None:
     """A replay that shows each slot dies after its first publish, and the newest slot is asked for."""
-    world = put(bench.world(pattern=twice.stateful_merger(keys=["id"], visible="each")), d20=["a"], d21=["b"], d22=["c"])
+    world = put(
+        bench.world(pattern=twice.stateful_merger(keys=["id"], visible="each")), d20=["a"], d21=["b"], d22=["c"]
+    )
     for day in (DAY, NEXT, THIRD):
         world.run(day)
     put(world, d20=["corrected"])
@@ -457,11 +481,23 @@ def ledger_lost(bench: Bench) -> None:
     before = world.snapshot()
     world.lose_ledger()
     put(world, d20=["b"])
-    refused(lambda: world.run(DAY), "a run with another ledger")
+    refused(lambda: world.run(DAY), "a run with another ledger", Stranger)
     put(world, d20=["a"])
     rebuilt(world)
     demand(world.run(DAY).state, "skipped", "the run after the rebuild")
     demand(world.snapshot(), before, "after the rebuild")
+
+
+@way
+def the_table_changes_hands_at_the_publish(bench: Bench) -> None:
+    """Another project takes the table over while a run is about to publish: the run is refused."""
+    world = put(bench.world(), d20=["a"])
+    world.run(DAY)
+    put(world, d20=["b"])
+    demand(
+        beside(world, "publish.before", lambda twin: rebuilt(twin.twin(ledger_name="theirs.db"))), "Stranger", "outcome"
+    )
+    demand(world.by_day(), {DAY: ["a"]}, "rows")
 
 
 @way
@@ -475,10 +511,10 @@ def ledger_stale(bench: Bench) -> None:
     world.run(DAY)
     shutil.copy(world.folder / "old.db", file)
     world.reopen()
-    demand(world.run(DAY).state, "skipped", "the run with the old ledger")
     put(world, d20=["c"])
     demand(world.run(DAY).generation, 3, "the next generation")
     demand(world.by_day(), {DAY: ["c"]}, "rows")
+    demand(world.run(DAY).state, "skipped", "the run after it")
 
 
 @way
@@ -501,7 +537,7 @@ def restore_and_rerun(bench: Bench) -> None:
     twice.restore(f"memory:{world.target}", 0, project=world.project)
     demand(world.run(DAY).state, "skipped", "a slot that is still there")
     refused(lambda: world.run(NEXT), "a slot that was restored away")
-    world.run(NEXT, force=True)
+    demand(world.run(NEXT, force=True).generation, 2, "the generation of the forced rerun: a fence never falls")
     demand(sorted_rows(world), before, "rows after the forced rerun")
 
 
@@ -556,7 +592,9 @@ def _keys_with_seed(seed: str, kind: str) -> list[str]:
         "print(json.dumps(sorted(one for one, _ in world.rows())))\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code, kind], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, kind], env=environment, capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -599,7 +637,9 @@ class Linked:
 
     def holes(self) -> list[str]:
         """Return the files that the newest version names and that are not there."""
-        return [one.path for one in log.newest(self.table).files if not os.path.exists(os.path.join(self.table, one.path))]
+        return [
+            one.path for one in log.newest(self.table).files if not os.path.exists(os.path.join(self.table, one.path))
+        ]
 
 
 def name(number: int) -> str:
@@ -660,10 +700,8 @@ def tidy_against_a_sleeper(bench: Bench) -> None:
     work = table.work(NEXT, name(2))
     file = table.stage(work)
     sweep.sweep(table.table, frozenset(), keep_days=0, dry_run=False)
-    try:
+    with suppress(Conflict):
         table.publish(work, file)
-    except twice.errors.Conflict:
-        pass
     demand(table.holes(), [], "files that are missing")
 
 
@@ -689,9 +727,3 @@ def power_cut_at_the_publish(bench: Bench) -> None:
     finally:
         durable.os.fsync, durable.os.link = real_sync, real_link
     demand(linked, [True], "manifests that were on disk before they were named")
-
-
-def in_a_thread(act: Callable[[], Any]) -> None:
-    worker = threading.Thread(target=act)
-    worker.start()
-    worker.join()

@@ -68,10 +68,8 @@ def _broken(bounds: Bounds, before: World, after: World, step: steps.Step) -> st
     if after.table is before.table and after.ledger is before.ledger:
         return ""
     manual = step.name in ("fault", "restore.after")
-    forced = any(runner.asked == "force" for runner in before.runners)
-    return promises.broken_by_state(bounds, after) or promises.broken_by_step(
-        before, after, manual=manual, forced=forced
-    )
+    broken = promises.broken_by_state(bounds, after)
+    return broken or promises.broken_by_step(before, after, manual=manual, forced=step.forced)
 
 
 def _told(step: steps.Step) -> str:

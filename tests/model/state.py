@@ -146,6 +146,7 @@ class Request(NamedTuple):
     phase: int = 0
     leased: bool = False
     took_over: bool = False
+    forced: bool = False
     target: int = 0
 
 

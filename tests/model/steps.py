@@ -38,6 +38,7 @@ class Step(NamedTuple):
     trouble: str = ""
     outcome: str = ""
     slot: int | None = None
+    forced: bool = False
 
 
 def steps_of_runners(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
@@ -181,9 +182,15 @@ def _send(rules: Rules, world: World, place: int) -> Step:
     plan = _plan(runner)
     if not all(rules.is_unchanged(part, world.inputs[part.slot]) for part in plan.parts):
         return Step("publish.before", "sees that its input moved, ends", end(world, place), outcome="not published")
-    leased = runner.attempt in world.ledger.leases
     request = Request(
-        "publish", runner.attempt, runner.ledger, plan, runner.rows, leased=leased, took_over=runner.took_over
+        "publish",
+        runner.attempt,
+        runner.ledger,
+        plan,
+        runner.rows,
+        leased=runner.attempt in world.ledger.leases,
+        took_over=runner.took_over,
+        forced=runner.asked == "force",
     )
     sent = _with(world, place, runner._replace(at="sent", rows=()))
     return Step("publish.before", "sends its publish", sent._replace(requests=(*world.requests, request)))
@@ -218,7 +225,8 @@ def deliver(rules: Rules, bounds: Bounds, world: World, request: Request) -> Ste
     if number + 1 < len(rules.commits):
         more = request._replace(phase=request.phase + 1)
         return Step("memory.publish", f"a part of {request.attempt} lands", landed._replace(requests=(*others, more)))
-    return Step("memory.publish", f"publish of {request.attempt} LANDS", _answer(landed, request, "landed"), trouble)
+    answered = _answer(landed, request, "landed")
+    return Step("memory.publish", f"publish of {request.attempt} LANDS", answered, trouble, forced=request.forced)
 
 
 def _owned(request: Request, table: Table) -> str:

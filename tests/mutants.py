@@ -1,0 +1,546 @@
+"""Which mistakes must our own tools find?
+
+Patterns, stores, executors, sources and pipelines that are broken on purpose, each by a small change of the real code,
+with the way that must catch it. `given` is the world in which it is tried, broken or not.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import twice
+from twice import decide, execute, merges, replays
+from twice.errors import Conflict
+from twice.execute import _Attempt
+from twice.faults import reach
+from twice.ledger import sqlite
+from twice.patterns import fast_metadata_cleaner
+from twice.patterns.data_overwrite import DataOverwrite
+from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
+from twice.patterns.stateful_merger import StatefulMerger
+from twice.patterns.transactional_writer import TransactionalWriter
+from twice.sight import State
+from twice.sources import files
+from twice.stores import durable, manifest, sweep
+from twice.stores.memory import MemoryStore
+from ways import Clock
+
+Patch = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake: its name, what it breaks, the way that must catch it, and how it is made."""
+
+    name: str
+    breaks: str
+    way: str
+    patch: Patch
+    given: Mapping[str, Any] = field(default_factory=dict)
+    broken: Mapping[str, Any] = field(default_factory=dict)
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(breaks: str, *, by: str, given: Mapping[str, Any] | None = None) -> Callable[[Patch], Patch]:
+    """Put a mistake in the code on the list, under its function's name in words."""
+
+    def listed(patch: Patch) -> Patch:
+        MUTANTS.append(Mutant(patch.__name__.replace("_", " "), breaks, by, patch, given or {}))
+        return patch
+
+    return listed
+
+
+def pipeline(name: str, breaks: str, *, by: str, given: Mapping[str, Any] | None = None, **broken: Any) -> None:
+    """Put a mistake of somebody's pipeline on the list."""
+    MUTANTS.append(Mutant(name, breaks, by, lambda patch: None, given or {}, broken))
+
+
+def without(*names: str) -> Callable[..., None]:
+    """Return a compare that passes over conflicts whose reason begins so."""
+    real = MemoryStore._compare
+
+    def compare(self, work, now, staged, receipts):
+        try:
+            real(self, work, now, staged, receipts)
+        except Conflict as conflict:
+            if not str(conflict).startswith(names):
+                raise
+
+    return compare
+
+
+MERGER = {"pattern": twice.merger(keys=["id"])}
+STATEFUL = {"pattern": twice.stateful_merger(keys=["id"])}
+EACH = {"pattern": twice.stateful_merger(keys=["id"], visible="each")}
+PROXY = {"pattern": twice.proxy(keep=3)}
+WEEKS = {"pattern": twice.fast_metadata_cleaner(period="week")}
+APPEND = {"pattern": twice.transactional_writer()}
+
+# ---------------------------------------------------------------- stores
+
+
+@mutant("the store lets a publish through although the slot has moved", by="two at once with newer input")
+def receipt_not_compared(patch):
+    patch.setattr(MemoryStore, "_compare", without("the slot's fence"))
+
+
+@mutant("the store refuses only what is older than the fence", by="two at once with newer input")
+def compared_by_older_instead_of_equal(patch):
+    real = MemoryStore._compare
+
+    def compare(self, work, now, staged, receipts):
+        kept = [one for one in receipts if one.generation < now.receipts.get(one.slot, one).generation]
+        real(self, work, now, staged, kept or [replace(receipts[0], slot="nobody's", generation=1)])
+
+    patch.setattr(MemoryStore, "_compare", compare)
+
+
+@mutant("rows become visible, and no receipt says so", by="death at every point")
+def append_without_a_receipt(patch):
+    real = MemoryStore._next
+
+    def forgetful(self, work, now, staged, published):
+        made = real(self, work, now, staged, published)
+        return replace(made, receipts=now.receipts, rows=now.rows + made.rows)
+
+    patch.setattr(MemoryStore, "_next", forgetful)
+
+
+@mutant("the receipt comes in a commit of its own, after the rows", by="death at every point", given=APPEND)
+def receipt_after_the_rows(patch):
+    real = MemoryStore.publish
+
+    def in_two_commits(self, work, staged, receipts):
+        now = self._newest(work.name)
+        made = self._next(work, now, staged, receipts)
+        self._append(work.name, replace(made, receipts=now.receipts, rows=now.rows + made.rows))
+        reach("memory.between")
+        real(self, work, replace(staged, handle=None), receipts)
+
+    patch.setattr(MemoryStore, "publish", in_two_commits)
+
+
+@mutant("old rows are removed in one commit, and the new ones come in the next", by="a reader at every point")
+def delete_then_insert(patch):
+    real = MemoryStore.publish
+
+    def in_two_commits(self, work, staged, receipts):
+        now = self._newest(work.name)
+        self._append(work.name, replace(now, number=now.number + 1, rows=()))
+        reach("memory.between")
+        real(self, work, staged, receipts)
+
+    patch.setattr(MemoryStore, "publish", in_two_commits)
+
+
+@mutant("a name points at a version before its rows are there", by="a reader at every point", given=PROXY)
+def view_changed_before_the_table(patch):
+    real = MemoryStore.publish
+
+    def points_first(self, work, staged, receipts):
+        now = self._newest(work.name)
+        self._append(work.name, replace(now, number=now.number + 1, rows=(), current=work.attempt))
+        reach("memory.between")
+        real(self, replace(work, base=self.look(work.name)), staged, receipts)
+
+    patch.setattr(MemoryStore, "publish", points_first)
+
+
+@mutant(
+    "a draft is published over what came since the state that it was computed from", by="a replay beside a later slot"
+)
+def draft_published_without_the_head_rule(patch):
+    patch.setattr(MemoryStore, "_compare", without("the head moved"))
+
+
+@mutant("an insert looks for its keys before the publish, and not in it", by="the same key at once")
+def look_at_the_target_outside_the_publish(patch):
+    patch.setattr(MemoryStore, "_compare", without("the table moved since"))
+
+
+@mutant("the store does not ask whose the table is by now", by="the table changes hands at the publish")
+def owner_not_compared(patch):
+    patch.setattr(MemoryStore, "_compare", without("another ledger"))
+
+
+@mutant("whoever published last in this process gives the receipt", by="two slots at once")
+def receipt_read_from_the_session(patch):
+    session: dict[str, Any] = {}
+    real_receipt, real_next = _Attempt._receipt, MemoryStore._next
+
+    def receipt(self, plan, part, staged, rows):
+        session["receipt"] = real_receipt(self, plan, part, staged, rows)
+        return session["receipt"]
+
+    patch.setattr(_Attempt, "_receipt", receipt)
+    patch.setattr(
+        MemoryStore,
+        "_next",
+        lambda self, work, now, staged, _: real_next(self, work, now, staged, [session["receipt"]]),
+    )
+
+
+@mutant("rows of an older edition stay beside the new ones", by="changed input")
+def slice_not_cleared(patch):
+    patch.setattr(
+        MemoryStore,
+        "_changed",
+        lambda self, work, now, staged: (*now.rows, *((work.slot, row) for row in staged.handle[1])),
+    )
+
+
+@mutant("a restore leaves every proof as it was", by="restore and rerun")
+def restore_that_ends_no_proof(patch):
+    patch.setattr(
+        State, "leaves_of", lambda self, sight, published, version: replace(sight, ended={}, gone=frozenset())
+    )
+
+
+@mutant("fences fall with a restore", by="restore and rerun")
+def restore_that_takes_receipts_along(patch):
+    def restored(self, name, base, version, owner):
+        self._append(name, replace(self._version(name, version), number=base.version + 1))
+
+    patch.setattr(MemoryStore, "restore", restored)
+
+
+# ---------------------------------------------------------------- the log of a Parquet table
+
+
+@mutant("a manifest computed from version n is linked to whatever number is free", by="two links at once")
+def latest_plus_one_instead_of_base_plus_one(patch):
+    def publish(table, work, receipts, change):
+        base = manifest.newest(table)
+        manifest.compare(base, work, receipts)
+        following = change(base, manifest._with_receipts(base, work, receipts))
+        while True:
+            try:
+                return manifest.append(table, following)
+            except Conflict:
+                following = replace(following, version=following.version + 1)
+
+    patch.setattr(manifest, "publish", publish)
+
+
+@mutant("a manifest takes the place of one that has its number", by="two links at once")
+def rename_instead_of_link(patch):
+    patch.setattr(os, "link", os.rename)
+
+
+@mutant("a manifest holds its own receipt only", by="two links at once")
+def older_receipts_not_carried(patch):
+    real = manifest._with_receipts
+
+    def alone(base, work, receipts):
+        made = real(base, work, receipts)
+        return replace(made, receipts={slot: one for slot, one in made.receipts.items() if slot == work.slot})
+
+    patch.setattr(manifest, "_with_receipts", alone)
+
+
+@mutant("a version past its keeping is removed, and its number is free again", by="a sleeper wakes after a tidy")
+def number_used_twice(patch):
+    patch.setattr(manifest, "bury", lambda table, version: os.unlink(manifest.manifest_path(table, version)))
+
+
+@mutant("a tidy removes whatever no version names", by="tidy during a live run")
+def tidy_that_ignores_live_runs(patch):
+    real = sweep.sweep
+    patch.setattr(sweep, "sweep", lambda table, live, **asked: real(table, frozenset(), **asked))
+
+
+@mutant("a tidy removes files, and does not name their attempts in the log first", by="tidy against a sleeper")
+def tidy_that_names_nobody(patch):
+    real = manifest.append
+    patch.setattr(sweep.log, "append", lambda table, made: None if made.made_by == "tidy" else real(table, made))
+
+
+@mutant("an attempt that a tidy swept may publish when it wakes up", by="tidy against a sleeper")
+def swept_attempt_not_refused(patch):
+    real = manifest.compare
+    patch.setattr(manifest, "compare", lambda base, work, receipts: real(replace(base, swept=()), work, receipts))
+
+
+@mutant("a manifest gets its name before its content is on disk", by="power cut at the publish")
+def publish_before_it_is_durable(patch):
+    def write(path, content):
+        with open(path, "xb") as file:
+            file.write(content)
+
+    patch.setattr(durable, "_write", write)
+
+
+# ---------------------------------------------------------------- the executor
+
+
+@mutant("the ledger says published before the store has heard of it", by="death at every point")
+def ledger_marked_first(patch):
+    real = _Attempt._receipt
+
+    def confirms(self, plan, part, staged, rows):
+        receipt = real(self, plan, part, staged, rows)
+        self.ledger.confirm(self.name, receipt, 0)
+        return receipt
+
+    patch.setattr(_Attempt, "_receipt", confirms)
+
+
+@mutant("a run without an answer removes what it has staged", by="a publish that arrives after its reply was lost")
+def cleanup_after_an_unknown_outcome(patch):
+    real = _Attempt._settle
+
+    def settle(self, plan, work, staged, receipts, reply):
+        try:
+            return real(self, plan, work, staged, receipts, reply)
+        except twice.OutcomeUnknown:
+            self.store.discard(work, staged)
+            raise
+
+    patch.setattr(_Attempt, "_settle", settle)
+
+
+@mutant("a run without an answer believes that it has published", by="death at every point")
+def lost_reply_taken_for_success(patch):
+    real = _Attempt._settle
+
+    def settle(self, plan, work, staged, receipts, reply):
+        if reply.startswith("lost"):
+            return self._finish(plan, plan.base, receipts[0], "published", plan.reason)
+        return real(self, plan, work, staged, receipts, reply)
+
+    patch.setattr(_Attempt, "_settle", settle)
+
+
+@mutant("a publish is sent again when no answer came", by="death at every point")
+def blind_retry(patch):
+    real = _Attempt._settle
+
+    def settle(self, plan, work, staged, receipts, reply):
+        if reply.startswith("lost"):
+            sight = self.store.look(work.name)
+            receipts = [replace(one, generation=sight.fence(one.slot) + 1) for one in receipts]
+            self.store.publish(replace(work, base=sight), staged, receipts)
+        return real(self, plan, work, staged, receipts, "landed")
+
+    patch.setattr(_Attempt, "_settle", settle)
+
+
+@mutant(
+    "a receipt of the same generation counts as the same work, whatever it was made of",
+    by="two at once with newer input",
+)
+def twin_by_number_alone(patch):
+    patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: found.generation == receipt.generation)
+
+
+@mutant("a twin's work is not recognised", by="two at once")
+def twin_not_recognised(patch):
+    patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: False)
+
+
+@mutant(
+    "rows are published although their input changed while it was read", by="an input that changes while it is read"
+)
+def inputs_not_looked_at_twice(patch):
+    patch.setattr(_Attempt, "_look_again", lambda self, inputs: None)
+
+
+@mutant("a skip leaves the ledger behind the store", by="death at every point")
+def skip_without_confirmation(patch):
+    real = execute._confirmed
+    patch.setattr(execute, "_confirmed", lambda ledger, attempt, *rest: real(ledger, attempt, *rest) if attempt else ())
+
+
+@mutant(
+    "a replay that shows each slot does not say which ones follow",
+    by="a replay shown slot by slot beside another run",
+)
+def replay_not_declared(patch):
+    real = _Attempt._receipt
+
+    def receipt(self, plan, part, staged, rows):
+        return replace(real(self, plan, part, staged, rows), pending=())
+
+    patch.setattr(_Attempt, "_receipt", receipt)
+
+
+@mutant(
+    "nobody goes on with a replay that died half way",
+    by="a replay shown slot by slot beside another run",
+)
+def replay_not_taken_up(patch):
+    patch.setattr(execute, "_go_on", lambda job, store, ledger: ())
+
+
+@mutant("a lease is honoured for ever, also that of a dead run", by="death at every point")
+def lease_that_never_ends(patch):
+    patch.setattr(sqlite, "_is_live", lambda row: True)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@mutant("the generation is what the ledger knows, and one", by="ledger stale")
+def number_from_the_ledger(patch):
+    real = execute.decide
+
+    def numbered(question, sight):
+        plan = real(question, sight)
+        known = max((one.generation for one in question.known if one.slot == plan.slot.text), default=0)
+        return plan if plan.skips else replace(plan, generation=known + 1)
+
+    patch.setattr(execute, "decide", numbered)
+
+
+@mutant("a slot that the ledger knows is skipped without asking the store", by="restore and rerun")
+def skip_decided_from_the_ledger(patch):
+    real = execute.decide
+
+    def trusting(question, sight):
+        same = any(one.fingerprint == question.fingerprint for one in question.known)
+        return real(question, replace(sight, ended={}) if same else sight)
+
+    patch.setattr(execute, "decide", trusting)
+
+
+@mutant("rows that are no longer vouched for are built on", by="a stranger writes")
+def proof_not_asked_for(patch):
+    patch.setattr(decide, "_check_proof", lambda question, sight: None)
+
+
+@mutant("a target of another ledger is written to", by="ledger lost")
+def owner_not_asked_for(patch):
+    patch.setattr(decide, "_check_owner", lambda question, sight: None)
+
+
+@mutant("a table that went back in time is taken for a new one", by="table dropped")
+def ledger_ahead_not_noticed(patch):
+    patch.setattr(decide, "_check_ledger_ahead", lambda question, sight: None)
+
+
+@mutant("a replay starts from a version with an older edition of an earlier slot", by="two corrections of a history")
+def old_edition_comes_back(patch):
+    patch.setattr(
+        replays,
+        "_holds_only",
+        lambda state, earlier, sight: state.known and all(slot in earlier for slot in state.holds),
+    )
+
+
+@mutant("only the asked slot is done again, and later ones stay as they were", by="an older slot after a newer one")
+def later_slots_not_replayed(patch):
+    patch.setattr(StatefulMerger, "companions", lambda self, slot, base, *, forced: ())
+    patch.setattr(StatefulMerger, "draft", lambda self, slot, base, companions, past, *, forced: None)
+
+
+# ---------------------------------------------------------------- patterns
+
+
+@mutant("a deletion that is replayed brings its row back", by="the last delivery by force")
+def missing_live_guard(patch):
+    real = merges._action
+    patch.setattr(merges, "_action", lambda row, there, rule: "insert" if there is None else real(row, there, rule))
+
+
+@mutant("a row without its key never meets itself", by="rows without a key")
+def equals_on_null_keys(patch):
+    real = merges.key_of
+    patch.setattr(merges, "refuse_null_keys", lambda count, keys: None)
+    patch.setattr(
+        merges, "key_of", lambda row, keys: tuple(object() if one is None else one for one in real(row, keys))
+    )
+
+
+@mutant("a late change takes the place of a newer one", by="an older change after a newer one")
+def order_not_compared(patch):
+    patch.setattr(merges, "_is_late", lambda ours, theirs: False)
+
+
+@mutant("rows outside the slice are published", by="rows of another day")
+def rows_outside_the_slice(patch):
+    patch.setattr(DataOverwrite, "judge", lambda self, staged, work: staged)
+
+
+@mutant("the last days of December share a table with January", by="the turn of the year")
+def iso_week_with_the_calendar_year(patch):
+    real = fast_metadata_cleaner.period_of
+
+    def calendar(moment, unit, zone):
+        label, interval = real(moment, unit, zone)
+        return f"{moment.astimezone(zone):%Y}{label[4:]}", interval
+
+    patch.setattr(fast_metadata_cleaner, "period_of", calendar)
+
+
+@mutant(
+    "a rerun of one day replaces the table of its week, and forgets the other days", by="changed input", given=WEEKS
+)
+def companions_forgotten(patch):
+    patch.setattr(FastMetadataCleaner, "companions", lambda self, slot, base, *, forced: ())
+
+
+@mutant("an append lets a second edition through", by="an append that is corrected")
+def second_append(patch):
+    patch.setattr(TransactionalWriter, "refusal", lambda self, slot, base, *, forced: "")
+    patch.setattr(
+        MemoryStore,
+        "_changed",
+        lambda self, work, now, staged: (*now.rows, *((work.slot, row) for row in staged.handle[1])),
+    )
+
+
+# ---------------------------------------------------------------- inputs
+
+
+@mutant("a file is known by its name, whatever is in it", by="changed input")
+def file_identity_by_name_only(patch):
+    patch.setattr(files.FileSet, "facts", property(lambda self: [["files", mark.path] for mark in self.marks]))
+
+
+@mutant("a file that is delivered again counts as another one", by="twice in a row with touched files")
+def file_identity_by_time(patch):
+    real = files.FileSet.facts.fget
+    patch.setattr(files.FileSet, "facts", property(lambda self: [*real(self), *([*mark.token] for mark in self.marks)]))
+
+
+@mutant(
+    "the second look compares contents, and misses a change that was undone",
+    by="an input that changes and changes back",
+)
+def second_look_by_content(patch):
+    def still(self, mark):
+        return files.content_hash(mark.real) == mark.content
+
+    patch.setattr(files.FileSet, "_still", still)
+
+
+# ---------------------------------------------------------------- pipelines
+
+
+def stamped(rows):
+    return [{**row, "loaded": Clock.today} for row in rows]
+
+
+def named_by_attempt(rows, run):
+    return [{**row, "id": f"{row['id']}-{run.attempt}"} for row in rows]
+
+
+def counted(rows, calls=[]):  # noqa: B006 - the mistake in question: state that outlives the call
+    calls.append(1)
+    return [{**row, "id": f"{row['id']}-{len(calls)}"} for row in rows]
+
+
+pipeline("date from the clock", "rows hold the day on which they were loaded", by="two clean runs", transform=stamped)
+pipeline(
+    "key that contains the attempt",
+    "a rerun finds none of its own rows",
+    by="twice by force",
+    given=MERGER,
+    transform=named_by_attempt,
+)
+pipeline("key from a counter", "a key depends on what ran before", by="twice by force", given=MERGER, transform=counted)
+pipeline("key from hash()", "a key differs from process to process", by="another hash seed", key="hash")
