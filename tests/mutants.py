@@ -4,13 +4,14 @@ Patterns, stores, executors, sources and pipelines that are broken on purpose, e
 with the way that must catch it. `given` is the world in which it is tried, broken or not.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import twice
-from twice import decide, execute, merges, replays
+from twice import backfills, decide, execute, merges, replays
 from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
@@ -23,6 +24,7 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.sight import State
 from twice.sources import files
 from twice.stores import durable, manifest, sweep
+from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
 from ways import Clock
 
@@ -31,32 +33,38 @@ Patch = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: its name, what it breaks, the way that must catch it, and how it is made."""
+    """One mistake: its name, what it breaks, the way that must catch it, what that way must see, and how it is made."""
 
     name: str
     breaks: str
     way: str
+    shows: str
     patch: Patch
     given: Mapping[str, Any] = field(default_factory=dict)
     broken: Mapping[str, Any] = field(default_factory=dict)
+    store: str = "memory"
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(breaks: str, *, by: str, given: Mapping[str, Any] | None = None) -> Callable[[Patch], Patch]:
+def mutant(
+    breaks: str, *, by: str, shows: str, given: Mapping[str, Any] | None = None, store: str = "memory"
+) -> Callable[[Patch], Patch]:
     """Put a mistake in the code on the list, under its function's name in words."""
 
     def listed(patch: Patch) -> Patch:
-        MUTANTS.append(Mutant(patch.__name__.replace("_", " "), breaks, by, patch, given or {}))
+        MUTANTS.append(Mutant(patch.__name__.replace("_", " "), breaks, by, shows, patch, given or {}, store=store))
         return patch
 
     return listed
 
 
-def pipeline(name: str, breaks: str, *, by: str, given: Mapping[str, Any] | None = None, **broken: Any) -> None:
+def pipeline(
+    name: str, breaks: str, *, by: str, shows: str, given: Mapping[str, Any] | None = None, **broken: Any
+) -> None:
     """Put a mistake of somebody's pipeline on the list."""
-    MUTANTS.append(Mutant(name, breaks, by, lambda patch: None, given or {}, broken))
+    MUTANTS.append(Mutant(name, breaks, by, shows, lambda patch: None, given or {}, broken))
 
 
 def without(*names: str) -> Callable[..., None]:
@@ -83,12 +91,20 @@ APPEND = {"pattern": twice.transactional_writer()}
 # ---------------------------------------------------------------- stores
 
 
-@mutant("the store lets a publish through although the slot has moved", by="two at once with newer input")
+@mutant(
+    "the store lets a publish through although the slot has moved",
+    by="two at once with newer input",
+    shows="'published' instead of 'Fenced'",
+)
 def receipt_not_compared(patch):
     patch.setattr(MemoryStore, "_compare", without("the slot's fence"))
 
 
-@mutant("the store refuses only what is older than the fence", by="two at once with newer input")
+@mutant(
+    "the store refuses only what is older than the fence",
+    by="two at once with newer input",
+    shows="'published' instead of 'Fenced'",
+)
 def compared_by_older_instead_of_equal(patch):
     real = MemoryStore._compare
 
@@ -99,7 +115,11 @@ def compared_by_older_instead_of_equal(patch):
     patch.setattr(MemoryStore, "_compare", compare)
 
 
-@mutant("rows become visible, and no receipt says so", by="death at every point")
+@mutant(
+    "rows become visible, and no receipt says so",
+    by="death at every point",
+    shows="Its receipt is not in the store now",
+)
 def append_without_a_receipt(patch):
     real = MemoryStore._next
 
@@ -110,7 +130,12 @@ def append_without_a_receipt(patch):
     patch.setattr(MemoryStore, "_next", forgetful)
 
 
-@mutant("the receipt comes in a commit of its own, after the rows", by="death at every point", given=APPEND)
+@mutant(
+    "the receipt comes in a commit of its own, after the rows",
+    by="death at every point",
+    given=APPEND,
+    shows="Died at memory.between: the rows differ",
+)
 def receipt_after_the_rows(patch):
     real = MemoryStore.publish
 
@@ -124,7 +149,11 @@ def receipt_after_the_rows(patch):
     patch.setattr(MemoryStore, "publish", in_two_commits)
 
 
-@mutant("old rows are removed in one commit, and the new ones come in the next", by="a reader at every point")
+@mutant(
+    "old rows are removed in one commit, and the new ones come in the next",
+    by="a reader at every point",
+    shows="a reader saw []",
+)
 def delete_then_insert(patch):
     real = MemoryStore.publish
 
@@ -137,7 +166,12 @@ def delete_then_insert(patch):
     patch.setattr(MemoryStore, "publish", in_two_commits)
 
 
-@mutant("a name points at a version before its rows are there", by="a reader at every point", given=PROXY)
+@mutant(
+    "a name points at a version before its rows are there",
+    by="a reader at every point",
+    given=PROXY,
+    shows="a reader saw []",
+)
 def view_changed_before_the_table(patch):
     real = MemoryStore.publish
 
@@ -151,23 +185,37 @@ def view_changed_before_the_table(patch):
 
 
 @mutant(
-    "a draft is published over what came since the state that it was computed from", by="a replay beside a later slot"
+    "a draft is published over what came since the state that it was computed from",
+    by="a replay beside a later slot",
+    shows="rows: ",
 )
 def draft_published_without_the_head_rule(patch):
     patch.setattr(MemoryStore, "_compare", without("the head moved"))
 
 
-@mutant("an insert looks for its keys before the publish, and not in it", by="the same key at once")
+@mutant(
+    "an insert looks for its keys before the publish, and not in it",
+    by="the same key at once",
+    shows="keys: ['a', 'same']",
+)
 def look_at_the_target_outside_the_publish(patch):
     patch.setattr(MemoryStore, "_compare", without("the table moved since"))
 
 
-@mutant("the store does not ask whose the table is by now", by="the table changes hands at the publish")
+@mutant(
+    "the store does not ask whose the table is by now",
+    by="the table changes hands at the publish",
+    shows="'published' instead of 'Stranger'",
+)
 def owner_not_compared(patch):
     patch.setattr(MemoryStore, "_compare", without("another ledger"))
 
 
-@mutant("whoever published last in this process gives the receipt", by="two slots at once")
+@mutant(
+    "whoever published last in this process gives the receipt",
+    by="two slots at once",
+    shows="the rerun of 2024-09-20: 'published'",
+)
 def receipt_read_from_the_session(patch):
     session: dict[str, Any] = {}
     real_receipt, real_next = _Attempt._receipt, MemoryStore._next
@@ -184,7 +232,7 @@ def receipt_read_from_the_session(patch):
     )
 
 
-@mutant("rows of an older edition stay beside the new ones", by="changed input")
+@mutant("rows of an older edition stay beside the new ones", by="changed input", shows="rows after the corrections")
 def slice_not_cleared(patch):
     patch.setattr(
         MemoryStore,
@@ -193,14 +241,18 @@ def slice_not_cleared(patch):
     )
 
 
-@mutant("a restore leaves every proof as it was", by="restore and rerun")
+@mutant(
+    "a restore leaves every proof as it was",
+    by="restore and rerun",
+    shows="a slot that was restored away was not refused",
+)
 def restore_that_ends_no_proof(patch):
     patch.setattr(
         State, "leaves_of", lambda self, sight, published, version: replace(sight, ended={}, gone=frozenset())
     )
 
 
-@mutant("fences fall with a restore", by="restore and rerun")
+@mutant("fences fall with a restore", by="restore and rerun", shows="a fence never falls: 1 instead of 2")
 def restore_that_takes_receipts_along(patch):
     def restored(self, name, base, version, owner):
         self._append(name, replace(self._version(name, version), number=base.version + 1))
@@ -211,7 +263,11 @@ def restore_that_takes_receipts_along(patch):
 # ---------------------------------------------------------------- the log of a Parquet table
 
 
-@mutant("a manifest computed from version n is linked to whatever number is free", by="two links at once")
+@mutant(
+    "a manifest computed from version n is linked to whatever number is free",
+    by="two links at once",
+    shows="receipts: ",
+)
 def latest_plus_one_instead_of_base_plus_one(patch):
     def publish(table, work, receipts, change):
         base = manifest.newest(table)
@@ -226,12 +282,12 @@ def latest_plus_one_instead_of_base_plus_one(patch):
     patch.setattr(manifest, "publish", publish)
 
 
-@mutant("a manifest takes the place of one that has its number", by="two links at once")
+@mutant("a manifest takes the place of one that has its number", by="two links at once", shows="receipts: ")
 def rename_instead_of_link(patch):
     patch.setattr(os, "link", os.rename)
 
 
-@mutant("a manifest holds its own receipt only", by="two links at once")
+@mutant("a manifest holds its own receipt only", by="two links at once", shows="Conflict: the slot's fence moved")
 def older_receipts_not_carried(patch):
     real = manifest._with_receipts
 
@@ -242,30 +298,46 @@ def older_receipts_not_carried(patch):
     patch.setattr(manifest, "_with_receipts", alone)
 
 
-@mutant("a version past its keeping is removed, and its number is free again", by="a sleeper wakes after a tidy")
+@mutant(
+    "a version past its keeping is removed, and its number is free again",
+    by="a sleeper wakes after a tidy",
+    shows="the attempt that published the slot",
+)
 def number_used_twice(patch):
     patch.setattr(manifest, "bury", lambda table, version: os.unlink(manifest.manifest_path(table, version)))
 
 
-@mutant("a tidy removes whatever no version names", by="tidy during a live run")
+@mutant("a tidy removes whatever no version names", by="tidy during a live run", shows="staging was swept")
 def tidy_that_ignores_live_runs(patch):
     real = sweep.sweep
     patch.setattr(sweep, "sweep", lambda table, live, **asked: real(table, frozenset(), **asked))
 
 
-@mutant("a tidy removes files, and does not name their attempts in the log first", by="tidy against a sleeper")
+@mutant(
+    "a tidy removes files, and does not name their attempts in the log first",
+    by="tidy against a sleeper",
+    shows="files that are missing",
+)
 def tidy_that_names_nobody(patch):
     real = manifest.append
     patch.setattr(sweep.log, "append", lambda table, made: None if made.made_by == "tidy" else real(table, made))
 
 
-@mutant("an attempt that a tidy swept may publish when it wakes up", by="tidy against a sleeper")
+@mutant(
+    "an attempt that a tidy swept may publish when it wakes up",
+    by="tidy against a sleeper",
+    shows="files that are missing",
+)
 def swept_attempt_not_refused(patch):
     real = manifest.compare
     patch.setattr(manifest, "compare", lambda base, work, receipts: real(replace(base, swept=()), work, receipts))
 
 
-@mutant("a manifest gets its name before its content is on disk", by="power cut at the publish")
+@mutant(
+    "a manifest gets its name before its content is on disk",
+    by="power cut at the publish",
+    shows="on disk before they were named: [False]",
+)
 def publish_before_it_is_durable(patch):
     def write(path, content):
         with open(path, "xb") as file:
@@ -274,10 +346,62 @@ def publish_before_it_is_durable(patch):
     patch.setattr(durable, "_write", write)
 
 
+@mutant(
+    "rows are published before their files are on disk",
+    by="power cut after the stage",
+    shows="staged files that a power cut would take",
+    store="parquet",
+)
+def publish_before_the_stage_is_durable(patch):
+    patch.setattr("twice.stores.parquet.store._make_durable", lambda table, files: None)
+
+
+# ---------------------------------------------------------------- the log of a Delta table
+
+
+@mutant(
+    "a write by somebody else leaves every proof as it was",
+    by="a stranger in a delta log",
+    shows="slots that are not vouched for: []",
+)
+def foreign_commit_not_noticed(patch):
+    real = delta_log.read_commit
+    patch.setattr(delta_log, "read_commit", lambda table, version: replace(real(table, version), changes_data=False))
+
+
+@mutant(
+    "a restore of a Delta table counts as a write that ends everything",
+    by="a restore in a delta log",
+    shows="slots that are not vouched for",
+)
+def restore_taken_for_a_write(patch):
+    real = delta_log.read_commit
+    patch.setattr(delta_log, "read_commit", lambda table, version: replace(real(table, version), restored_to=None))
+
+
+@mutant(
+    "receipts of commits that a restore went behind are forgotten",
+    by="a restore in a delta log",
+    shows="slots that are not vouched for: []",
+)
+def fence_falls_with_a_restore(patch):
+    real = delta_log._Walk.take
+
+    def forgetful(self, commit):
+        if not (commit.payload and any((one.restored_to or 0) < commit.version for one in self.restores)):
+            real(self, commit)
+
+    patch.setattr(delta_log._Walk, "take", forgetful)
+
+
 # ---------------------------------------------------------------- the executor
 
 
-@mutant("the ledger says published before the store has heard of it", by="death at every point")
+@mutant(
+    "the ledger says published before the store has heard of it",
+    by="death at every point",
+    shows="Died at publish.before: the rerun failed: The ledger knows",
+)
 def ledger_marked_first(patch):
     real = _Attempt._receipt
 
@@ -289,7 +413,11 @@ def ledger_marked_first(patch):
     patch.setattr(_Attempt, "_receipt", confirms)
 
 
-@mutant("a run without an answer removes what it has staged", by="a publish that arrives after its reply was lost")
+@mutant(
+    "a run without an answer removes what it has staged",
+    by="a publish that arrives after its reply was lost",
+    shows="rows after the late arrival: {}",
+)
 def cleanup_after_an_unknown_outcome(patch):
     real = _Attempt._settle
 
@@ -303,7 +431,11 @@ def cleanup_after_an_unknown_outcome(patch):
     patch.setattr(_Attempt, "_settle", settle)
 
 
-@mutant("a run without an answer believes that it has published", by="death at every point")
+@mutant(
+    "a run without an answer believes that it has published",
+    by="death at every point",
+    shows="said to have succeeded, but the rows differ",
+)
 def lost_reply_taken_for_success(patch):
     real = _Attempt._settle
 
@@ -315,7 +447,11 @@ def lost_reply_taken_for_success(patch):
     patch.setattr(_Attempt, "_settle", settle)
 
 
-@mutant("a publish is sent again when no answer came", by="death at every point")
+@mutant(
+    "a publish is sent again when no answer came",
+    by="death at every point",
+    shows="LostReply at publish.after: said to have succeeded, but the receipts differ",
+)
 def blind_retry(patch):
     real = _Attempt._settle
 
@@ -332,24 +468,31 @@ def blind_retry(patch):
 @mutant(
     "a receipt of the same generation counts as the same work, whatever it was made of",
     by="two at once with newer input",
+    shows="'skipped' instead of 'Fenced'",
 )
 def twin_by_number_alone(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: found.generation == receipt.generation)
 
 
-@mutant("a twin's work is not recognised", by="two at once")
+@mutant("a twin's work is not recognised", by="two at once", shows="('Fenced', 2, 0)")
 def twin_not_recognised(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: False)
 
 
 @mutant(
-    "rows are published although their input changed while it was read", by="an input that changes while it is read"
+    "rows are published although their input changed while it was read",
+    by="an input that changes while it is read",
+    shows="instead of ('InputsMoved', [])",
 )
 def inputs_not_looked_at_twice(patch):
     patch.setattr(_Attempt, "_look_again", lambda self, inputs: None)
 
 
-@mutant("a skip leaves the ledger behind the store", by="death at every point")
+@mutant(
+    "a skip leaves the ledger behind the store",
+    by="death at every point",
+    shows="Died at publish.after: the ledger differs",
+)
 def skip_without_confirmation(patch):
     real = execute._confirmed
     patch.setattr(execute, "_confirmed", lambda ledger, attempt, *rest: real(ledger, attempt, *rest) if attempt else ())
@@ -358,6 +501,7 @@ def skip_without_confirmation(patch):
 @mutant(
     "a replay that shows each slot does not say which ones follow",
     by="a replay shown slot by slot beside another run",
+    shows="no longer vouched for",
 )
 def replay_not_declared(patch):
     real = _Attempt._receipt
@@ -371,20 +515,69 @@ def replay_not_declared(patch):
 @mutant(
     "nobody goes on with a replay that died half way",
     by="a replay shown slot by slot beside another run",
+    shows="no longer vouched for",
 )
 def replay_not_taken_up(patch):
     patch.setattr(execute, "_go_on", lambda job, store, ledger: ())
 
 
-@mutant("a lease is honoured for ever, also that of a dead run", by="death at every point")
+@mutant(
+    "a lease is honoured for ever, also that of a dead run",
+    by="death at every point",
+    shows="Died at lease.taken: the rerun failed",
+)
 def lease_that_never_ends(patch):
     patch.setattr(sqlite, "_is_live", lambda row: True)
+
+
+@mutant(
+    "a skip tells the ledger of the asked slot only, and not of those that were published with it",
+    by="death in a replay",
+    shows="the ledger differs",
+)
+def companions_not_confirmed(patch):
+    real = execute._skip
+
+    def alone(plan, store, ledger, job, reason=""):
+        receipts = {job.slot.text: plan.base.receipts[job.slot.text]}
+        return real(replace(plan, base=replace(plan.base, receipts=receipts)), store, ledger, job, reason)
+
+    patch.setattr(execute, "_skip", alone)
+
+
+@mutant("a slot that was begun once counts as done", by="death in a backfill", shows="the rows differ")
+def backfill_that_counts_beginnings(patch):
+    real = backfills.left_of
+
+    def left(project, pipeline, slots, **asked):
+        begun = [slot for slot in slots if project.ledger.newest_attempt(slot.text)]
+        return [slot for slot in real(project, pipeline, slots, **asked) if slot not in begun]
+
+    patch.setattr(backfills, "left_of", left)
+
+
+@mutant("a backfill leaves out its last slot", by="backfill", shows="rows: ")
+def backfill_ends_early(patch):
+    real = backfills.slots_between
+    patch.setattr(backfills, "slots_between", lambda *asked: real(*asked)[:-1])
+
+
+@mutant("the generation counts attempts", by="death in a correction", shows="the rerun failed")
+def generation_counts_attempts(patch):
+    real = execute._decide
+
+    def numbered(job, store, sight, ledger, *rest):
+        plan = real(job, store, sight, ledger, *rest)
+        ended = [one for one in ledger.attempts(slot=job.slot.text) if one.state != "started"]
+        return plan if plan.skips else replace(plan, generation=len(ended) + 1)
+
+    patch.setattr(execute, "_decide", numbered)
 
 
 # ---------------------------------------------------------------- decisions
 
 
-@mutant("the generation is what the ledger knows, and one", by="ledger stale")
+@mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Fenced")
 def number_from_the_ledger(patch):
     real = execute.decide
 
@@ -396,7 +589,11 @@ def number_from_the_ledger(patch):
     patch.setattr(execute, "decide", numbered)
 
 
-@mutant("a slot that the ledger knows is skipped without asking the store", by="restore and rerun")
+@mutant(
+    "a slot that the ledger knows is skipped without asking the store",
+    by="restore and rerun",
+    shows="a slot that was restored away was not refused",
+)
 def skip_decided_from_the_ledger(patch):
     real = execute.decide
 
@@ -407,22 +604,34 @@ def skip_decided_from_the_ledger(patch):
     patch.setattr(execute, "decide", trusting)
 
 
-@mutant("rows that are no longer vouched for are built on", by="a stranger writes")
+@mutant(
+    "rows that are no longer vouched for are built on",
+    by="a stranger writes",
+    shows="a run over somebody's rows was not refused",
+)
 def proof_not_asked_for(patch):
     patch.setattr(decide, "_check_proof", lambda question, sight: None)
 
 
-@mutant("a target of another ledger is written to", by="ledger lost")
+@mutant("a target of another ledger is written to", by="ledger lost", shows="Fenced")
 def owner_not_asked_for(patch):
     patch.setattr(decide, "_check_owner", lambda question, sight: None)
 
 
-@mutant("a table that went back in time is taken for a new one", by="table dropped")
+@mutant(
+    "a table that went back in time is taken for a new one",
+    by="table dropped",
+    shows="a run on a table that is gone was not refused",
+)
 def ledger_ahead_not_noticed(patch):
     patch.setattr(decide, "_check_ledger_ahead", lambda question, sight: None)
 
 
-@mutant("a replay starts from a version with an older edition of an earlier slot", by="two corrections of a history")
+@mutant(
+    "a replay starts from a version with an older edition of an earlier slot",
+    by="two corrections of a history",
+    shows="'2024-09-20': ['a']",
+)
 def old_edition_comes_back(patch):
     patch.setattr(
         replays,
@@ -431,7 +640,11 @@ def old_edition_comes_back(patch):
     )
 
 
-@mutant("only the asked slot is done again, and later ones stay as they were", by="an older slot after a newer one")
+@mutant(
+    "only the asked slot is done again, and later ones stay as they were",
+    by="an older slot after a newer one",
+    shows="rows: ",
+)
 def later_slots_not_replayed(patch):
     patch.setattr(StatefulMerger, "companions", lambda self, slot, base, *, forced: ())
     patch.setattr(StatefulMerger, "draft", lambda self, slot, base, companions, past, *, forced: None)
@@ -440,13 +653,17 @@ def later_slots_not_replayed(patch):
 # ---------------------------------------------------------------- patterns
 
 
-@mutant("a deletion that is replayed brings its row back", by="the last delivery by force")
+@mutant(
+    "a deletion that is replayed brings its row back",
+    by="the last delivery by force",
+    shows="rows after the deletion was replayed",
+)
 def missing_live_guard(patch):
     real = merges._action
     patch.setattr(merges, "_action", lambda row, there, rule: "insert" if there is None else real(row, there, rule))
 
 
-@mutant("a row without its key never meets itself", by="rows without a key")
+@mutant("a row without its key never meets itself", by="rows without a key", shows="the row was added twice")
 def equals_on_null_keys(patch):
     real = merges.key_of
     patch.setattr(merges, "refuse_null_keys", lambda count, keys: None)
@@ -455,17 +672,25 @@ def equals_on_null_keys(patch):
     )
 
 
-@mutant("a late change takes the place of a newer one", by="an older change after a newer one")
+@mutant(
+    "a late change takes the place of a newer one",
+    by="an older change after a newer one",
+    shows="[('a', 1)] instead of [('a', 2)]",
+)
 def order_not_compared(patch):
     patch.setattr(merges, "_is_late", lambda ours, theirs: False)
 
 
-@mutant("rows outside the slice are published", by="rows of another day")
+@mutant("rows outside the slice are published", by="rows of another day", shows="a row of another day was not refused")
 def rows_outside_the_slice(patch):
     patch.setattr(DataOverwrite, "judge", lambda self, staged, work: staged)
 
 
-@mutant("the last days of December share a table with January", by="the turn of the year")
+@mutant(
+    "the last days of December share a table with January",
+    by="the turn of the year",
+    shows="rows: {'2024-12-30': ['2024-12-30']}",
+)
 def iso_week_with_the_calendar_year(patch):
     real = fast_metadata_cleaner.period_of
 
@@ -477,13 +702,20 @@ def iso_week_with_the_calendar_year(patch):
 
 
 @mutant(
-    "a rerun of one day replaces the table of its week, and forgets the other days", by="changed input", given=WEEKS
+    "a rerun of one day replaces the table of its week, and forgets the other days",
+    by="changed input",
+    given=WEEKS,
+    shows="The whole table was replaced",
 )
 def companions_forgotten(patch):
     patch.setattr(FastMetadataCleaner, "companions", lambda self, slot, base, *, forced: ())
 
 
-@mutant("an append lets a second edition through", by="an append that is corrected")
+@mutant(
+    "an append lets a second edition through",
+    by="an append that is corrected",
+    shows="a second edition of an append was not refused",
+)
 def second_append(patch):
     patch.setattr(TransactionalWriter, "refusal", lambda self, slot, base, *, forced: "")
     patch.setattr(
@@ -496,12 +728,22 @@ def second_append(patch):
 # ---------------------------------------------------------------- inputs
 
 
-@mutant("a file is known by its name, whatever is in it", by="changed input")
+@mutant("a file is known by its name, whatever is in it", by="changed input", shows="rows after the corrections")
 def file_identity_by_name_only(patch):
     patch.setattr(files.FileSet, "facts", property(lambda self: [["files", mark.path] for mark in self.marks]))
 
 
-@mutant("a file that is delivered again counts as another one", by="twice in a row with touched files")
+@mutant("a fingerprint is never the same twice", by="twice in a row", shows="'published' instead of 'skipped'")
+def fingerprint_of_the_moment(patch):
+    real, numbers = execute.fingerprint_of, itertools.count()
+    patch.setattr(execute, "fingerprint_of", lambda inputs, values: f"{real(inputs, values)}-{next(numbers)}")
+
+
+@mutant(
+    "a file that is delivered again counts as another one",
+    by="twice in a row with touched files",
+    shows="'published' instead of 'skipped'",
+)
 def file_identity_by_time(patch):
     real = files.FileSet.facts.fget
     patch.setattr(files.FileSet, "facts", property(lambda self: [*real(self), *([*mark.token] for mark in self.marks)]))
@@ -510,6 +752,7 @@ def file_identity_by_time(patch):
 @mutant(
     "the second look compares contents, and misses a change that was undone",
     by="an input that changes and changes back",
+    shows="{'2024-09-20': ['new']} instead of {'2024-09-20': ['old']}",
 )
 def second_look_by_content(patch):
     def still(self, mark):
@@ -534,13 +777,33 @@ def counted(rows, calls=[]):  # noqa: B006 - the mistake in question: state that
     return [{**row, "id": f"{row['id']}-{len(calls)}"} for row in rows]
 
 
-pipeline("date from the clock", "rows hold the day on which they were loaded", by="two clean runs", transform=stamped)
+pipeline(
+    "date from the clock",
+    "rows hold the day on which they were loaded",
+    by="two clean runs",
+    shows="rows of the second clean run",
+    transform=stamped,
+)
 pipeline(
     "key that contains the attempt",
     "a rerun finds none of its own rows",
     by="twice by force",
+    shows="rows after a forced rerun",
     given=MERGER,
     transform=named_by_attempt,
 )
-pipeline("key from a counter", "a key depends on what ran before", by="twice by force", given=MERGER, transform=counted)
-pipeline("key from hash()", "a key differs from process to process", by="another hash seed", key="hash")
+pipeline(
+    "key from a counter",
+    "a key depends on what ran before",
+    by="twice by force",
+    shows="rows after a forced rerun",
+    given=MERGER,
+    transform=counted,
+)
+pipeline(
+    "key from hash()",
+    "a key differs from process to process",
+    by="another hash seed",
+    shows="keys under the second seed",
+    key="hash",
+)

@@ -27,6 +27,8 @@ from twice.prover import Counterexample, check, deaths_at_every_point
 from twice.sight import Sight
 from twice.stores import durable, sweep
 from twice.stores import manifest as log
+from twice.stores.delta import log as delta_log
+from twice.stores.delta.log import Payload
 from twice.stores.manifest import DataFile
 from twice.stores.memory import MemoryStore
 from worlds import World, once_at
@@ -40,6 +42,8 @@ class Bench:
 
     folder: Path
     given: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "memory"
+    spark: Any = None
     made: int = 0
 
     def new_folder(self) -> Path:
@@ -47,7 +51,7 @@ class Bench:
         return self.folder / str(self.made)
 
     def world(self, **settings: Any) -> World:
-        return World(self.new_folder(), "memory", **{**settings, **self.given})
+        return World(self.new_folder(), self.kind, self.spark, **{**settings, **self.given})
 
     def copies_of(self, world: World) -> Callable[[], World]:
         return lambda: world.copied(self.new_folder())
@@ -727,3 +731,73 @@ def power_cut_at_the_publish(bench: Bench) -> None:
     finally:
         durable.os.fsync, durable.os.link = real_sync, real_link
     demand(linked, [True], "manifests that were on disk before they were named")
+
+
+@way
+def power_cut_after_the_stage(bench: Bench) -> None:
+    """The power goes while a run is about to publish: every file that it has staged has been forced to disk."""
+    forced: list[int] = []
+    real = os.fsync
+
+    def sync(descriptor):
+        forced.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    world = put(bench.world(), d20=["a"])
+    lost: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "publish.before":
+            staged = (world.table() / "data").rglob("*.parquet")
+            lost.extend(path.name for path in staged if path.stat().st_ino not in forced)
+
+    durable.os.fsync = sync
+    try:
+        with armed(hook):
+            world.run(DAY)
+    finally:
+        durable.os.fsync = real
+    demand(lost, [], "staged files that a power cut would take")
+
+
+# ---------------------------------------------------------------- the log of a Delta table, without Spark
+
+
+class DeltaLog:
+    """A log as Delta writes it, with two slots that were published in versions 0 and 1."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = str(folder)
+        self.version = 0
+        os.makedirs(delta_log.log_folder(self.table))
+        for day in (DAY, NEXT):
+            payload = Payload("publish", "me", "slice", (receipt_of(SLOTS[day]),), table_id="ours")
+            self.commit("WRITE", userMetadata=payload.to_text())
+
+    def commit(self, operation: str, **info: Any) -> None:
+        file = {"path": "a", "partitionValues": {}, "size": 3, "dataChange": True, "stats": "{}"}
+        path = os.path.join(delta_log.log_folder(self.table), f"{self.version:020}.json")
+        actions = [{"commitInfo": {"timestamp": 1, "operation": operation, **info}}, {"add": file}]
+        Path(path).write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in actions))
+        self.version += 1
+
+    def ended(self) -> list[str]:
+        return sorted(delta_log.look(self.table).ended)
+
+
+@way
+def a_stranger_in_a_delta_log(bench: Bench) -> None:
+    """Somebody writes to a Delta table by hand: every proof has ended."""
+    log_ = DeltaLog(bench.new_folder())
+    demand(log_.ended(), [], "slots that are not vouched for")
+    log_.commit("WRITE")
+    demand(log_.ended(), sorted(SLOTS.values()), "slots that are not vouched for")
+
+
+@way
+def a_restore_in_a_delta_log(bench: Bench) -> None:
+    """Somebody restores a Delta table by hand: the proof of what went away has ended, and no fence has fallen."""
+    log_ = DeltaLog(bench.new_folder())
+    log_.commit("RESTORE", operationParameters={"version": 0})
+    demand(log_.ended(), [SLOTS[NEXT]], "slots that are not vouched for")
+    demand(delta_log.look(log_.table).fence(SLOTS[NEXT]), 1, "the fence")

@@ -1,0 +1,118 @@
+"""Is every fault point reached? A point that no pass reaches is one at which nobody ever died."""
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+import twice
+from twice.cli.views import _groups
+from twice.execute import release, take_over
+from twice.faults import armed, recording
+from twice.intervals import parse_moment
+from twice.stores.sweep import sweep
+from ways import DAY, NEXT, Linked, name
+from worlds import World, once_at
+
+SOURCE = Path(twice.__file__).parent
+SPARK = ("stores/parquet", "stores/delta", "stores/files.py", "stores/views.py", "stores/histories.py")
+
+
+def points_in(text):
+    """Return the names that are given to `reach`, as patterns: what is filled in may be any word."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
+            parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else [node.args[0]]
+            yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else r"[\w.]+" for part in parts)
+
+
+def points_of_the_code(*, with_spark):
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if with_spark or not name.startswith(SPARK):
+            yield from ((name, point) for point in points_in(path.read_text()))
+
+
+def unreached(reached, *, with_spark):
+    return [
+        (name, point)
+        for name, point in points_of_the_code(with_spark=with_spark)
+        if not any(re.fullmatch(point, one) for one in reached)
+    ]
+
+
+def pass_over(make):
+    """Do on one store what reaches its points: run, backfill, replay, restore, change hands, name, point, seal, freeze."""
+    plain = make()
+    for day in (DAY, NEXT):
+        plain.put(day, [day])
+    twice.backfill(plain.pipeline, DAY, "2024-09-22", project=plain.project)
+    twice.restore(f"{plain.kind}:{plain.target}", 0, project=plain.project)
+    release(plain.store, plain.project.ledger, plain.target)
+    take_over(plain.store, plain.project.ledger, plain.target)
+    weeks = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
+    for day in ("2023-01-02", "2023-01-09"):
+        weeks.put(day, [day])
+        weeks.run(day)
+    for into, members in _groups(weeks.project, weeks.pipeline, "year", parse_moment("2024-06-01")).items():
+        weeks.store.freeze(weeks.target, into, members, weeks.project.ledger.id)
+    versions = make(pattern=twice.proxy(keep=2))
+    target = f"{versions.kind}:{versions.target}"
+    versions.put(DAY, ["a"])
+    versions.run(DAY)
+    twice.point(target, twice.versions(target, project=versions.project)[0].name, project=versions.project)
+    twice.seal(target, "no more", project=versions.project)
+    history = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
+    history.put(DAY, ["a"])
+    history.run(DAY)
+
+
+def pass_over_a_log(table, reached):
+    """Link two slots at once into the log of a Parquet table, and sweep what a dead attempt left."""
+    meanwhile = once_at("parquet.manifest.written", lambda: table.run(NEXT, 2))
+
+    def hook(point):
+        reached.append(point)
+        meanwhile(point)
+
+    with armed(hook):
+        table.run(DAY, 1)
+        table.stage(table.work(DAY, name(3)))
+        sweep(table.table, frozenset(), keep_days=0, dry_run=False)
+
+
+def test_every_point_that_needs_no_jvm_is_reached(tmp_path):
+    reached, numbers = [], itertools.count()
+    with armed(recording(reached)):
+        pass_over(lambda **settings: World(tmp_path / str(next(numbers)), "memory", **settings))
+    pass_over_a_log(Linked(tmp_path / "log"), reached)
+    assert unreached(reached, with_spark=False) == []
+
+
+@pytest.mark.spark
+def test_every_point_is_reached(tmp_path, spark):
+    reached, numbers = [], itertools.count()
+    for kind in ("memory", "parquet", "delta"):
+        with armed(recording(reached)):
+            pass_over(lambda kind=kind, **settings: World(tmp_path / str(next(numbers)), kind, spark, **settings))
+    pass_over_a_log(Linked(tmp_path / "log"), reached)
+    delivered = World(
+        tmp_path / "files", "parquet", spark, pattern=twice.keyed(file="{start:%Y%m%d}.csv", marker=".done")
+    )
+    delivered.kind = "files"
+    delivered.put(DAY, ["a"])
+    with armed(recording(reached)):
+        delivered.run(DAY)
+    assert unreached(reached, with_spark=True) == []
+
+
+def test_points_are_found_in_the_text():
+    text = 'reach("a.b"); reach(f"{point}.c"); other("d")\nif x: reach("e")'
+    assert list(points_in(text)) == ["a\\.b", "[\\w.]+\\.c", "e"]
+    assert ("execute.py", "publish\\.before") in set(points_of_the_code(with_spark=False))
+
+
+def test_a_point_that_nothing_reaches_is_named():
+    assert ("execute.py", "publish\\.before") in unreached(["publish.after"], with_spark=False)
