@@ -1,6 +1,5 @@
 """Is every fault point reached? A point that no pass reaches is one at which nobody ever died."""
 
-import ast
 import itertools
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import twice
+from points import points_in
 from twice.cli.views import _groups
 from twice.execute import release, take_over
 from twice.faults import armed, recording
@@ -18,14 +18,6 @@ from worlds import World, once_at
 
 SOURCE = Path(twice.__file__).parent
 SPARK = ("stores/parquet", "stores/delta", "stores/files.py", "stores/views.py", "stores/histories.py")
-
-
-def points_in(text):
-    """Return the names that are given to `reach`, as patterns: what is filled in may be any word."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
-            parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else [node.args[0]]
-            yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else r"[\w.]+" for part in parts)
 
 
 def points_of_the_code(*, with_spark):
