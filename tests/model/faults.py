@@ -58,6 +58,10 @@ def _input_changes_back(rules: Rules, bounds: Bounds, world: World) -> Iterator[
             yield Step("fault", f"the INPUT of slot {slot + 1} CHANGES BACK", world._replace(inputs=inputs), slot=slot)
 
 
+def _new_code(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
+    yield Step("fault", "NEW CODE is deployed", world._replace(code=2))
+
+
 def _ledger_lost(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
     nothing = (0,) * bounds.slots
     yield Step("fault", "the LEDGER IS LOST", world._replace(ledger=Ledger(world.ledger.id + 1, nothing, nothing)))
@@ -108,6 +112,7 @@ def _from_outside(bounds: Bounds, table: Table, rows: tuple, holds: tuple, ended
         ended=ended,
         version=table.version + 1,
         strange=table.strange + 1,
+        outside=table.version + 1,
         past=with_past(bounds, table),
     )
 
@@ -148,6 +153,7 @@ def _tidy(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
 HAPPENINGS = {
     "input changes": _input_changes,
     "input changes back": _input_changes_back,
+    "new code": _new_code,
     "ledger lost": _ledger_lost,
     "ledger stale": _ledger_stale,
     "lease runs out": _lease_runs_out,

@@ -12,7 +12,14 @@ class Refused(Exception):
 
 
 def decide(
-    rules: Rules, bounds: Bounds, table: Table, ledger: Ledger, slot: int, inputs: tuple[Input, ...], asked: str
+    rules: Rules,
+    bounds: Bounds,
+    table: Table,
+    ledger: Ledger,
+    slot: int,
+    inputs: tuple[Input, ...],
+    asked: str,
+    code: int,
 ) -> Plan | None:
     """Return the plan for a slot, or None for a skip."""
     if not rules.may_write(table, ledger):
@@ -22,9 +29,11 @@ def decide(
     forced = asked == "force"
     if ledger.published[slot] > table.fence(slot) and not forced:
         raise Refused("the ledger is ahead")
-    if not forced and not rules.is_vouched_for(table, [slot]):
+    accepted = rules.is_accepted(table, ledger)
+    if not forced and not accepted and not rules.is_vouched_for(table, [slot]):
         raise Refused("its proof is gone")
-    if not forced and rules.is_done(table, ledger, slot, inputs[slot].value):
+    seen = table._replace(ended=(False,) * bounds.slots) if accepted else table
+    if not forced and rules.is_done(seen, ledger, slot, inputs[slot].value, code):
         return None
     if bounds.pattern == "append" and not rules.may_append(table, slot):
         raise Refused("a second edition")

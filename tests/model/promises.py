@@ -65,6 +65,7 @@ def broken_at_the_end(rules: Rules, bounds: Bounds, world: World) -> str:
         return ""
     for slot, receipt in enumerate(world.table.receipts):
         current = receipt and (bounds.pattern == "append" or receipt.value == world.inputs[slot].value)
+        current = current and (bounds.pattern == "append" or receipt.code == world.code)
         if not current or not is_clean(bounds, world.table, slot):
             return "I1 all is done again, and the table is not that of a clean run"
     return ""

@@ -20,10 +20,10 @@ class Rules:
         """A generation is the fence and one."""
         return table.fence(slot) + 1
 
-    def is_done(self, table: Table, ledger: Ledger, slot: int, value: int) -> bool:
-        """A slot is skipped if its newest receipt is a proof for these inputs."""
+    def is_done(self, table: Table, ledger: Ledger, slot: int, value: int, code: int) -> bool:
+        """A slot is skipped if its newest receipt is a proof for these inputs and, where that is asked for, for this code."""
         found = table.receipts[slot]
-        return found is not None and found.value == value and not table.ended[slot]
+        return found is not None and (found.value, found.code) == (value, code) and not table.ended[slot]
 
     def may_write(self, table: Table, ledger: Ledger) -> bool:
         """A target belongs to one ledger; one that is filled and nobody's has to be taken over first."""
@@ -32,6 +32,10 @@ class Rules:
     def is_vouched_for(self, table: Table, slots: Sequence[int]) -> bool:
         """What a publish builds on must be proven."""
         return not any(table.receipts[slot] and table.ended[slot] for slot in slots)
+
+    def is_accepted(self, table: Table, ledger: Ledger) -> bool:
+        """A person accepts one change from outside, and is asked again after the next."""
+        return bool(table.outside) and ledger.accepted == table.outside
 
     def may_append(self, table: Table, slot: int) -> bool:
         """An append has no second edition, unless its rows are gone."""
@@ -105,9 +109,9 @@ class Rules:
         """My receipt is there."""
         return found.generation == part.generation and found.attempt == attempt
 
-    def is_twin(self, found: Receipt, part: Part) -> bool:
-        """Somebody else did the same work."""
-        return found.generation == part.generation and found.value == part.value
+    def is_twin(self, found: Receipt, part: Part, code: int) -> bool:
+        """Somebody else did the same work, with the same code where that matters."""
+        return (found.generation, found.value, found.code) == (part.generation, part.value, code)
 
     def may_sweep(self, attempt: int, live: Sequence[int]) -> bool:
         """What a live run has staged stays."""

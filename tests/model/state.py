@@ -48,6 +48,7 @@ class Receipt(NamedTuple):
     value: int
     version: int
     pending: tuple[int, ...] = ()
+    code: int = 1
 
 
 class Kept(NamedTuple):
@@ -59,7 +60,11 @@ class Kept(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What the store says. `named` tells whether readers reach it: a view may not name it yet."""
+    """What the store says.
+
+    `strange` counts the changes from outside that are in the rows, `outside` is the version of the newest change that ended
+    a proof. `named` tells whether readers reach the table: a view may not name it yet.
+    """
 
     rows: tuple[Row, ...]
     receipts: tuple[Receipt | None, ...]
@@ -68,6 +73,7 @@ class Table(NamedTuple):
     owner: int = NOBODY
     version: int = 0
     strange: int = 0
+    outside: int = 0
     swept: tuple[int, ...] = ()
     named: bool = True
     past: tuple[Kept, ...] = ()
@@ -86,12 +92,13 @@ class Table(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """What the ledger believes: the generation of each slot, and who holds each slot's lease."""
+    """What the ledger believes: the generation of each slot, who holds each lease, and which change a person accepted."""
 
     id: int
     published: tuple[int, ...]
     leases: tuple[int, ...]
     ran_out: tuple[int, ...] = ()
+    accepted: int = 0
 
 
 class Input(NamedTuple):
@@ -126,6 +133,7 @@ class Runner(NamedTuple):
     ledger: int = 0
     slot: int = 0
     asked: str = ""
+    code: int = 1
     seen: Table | None = None
     plan: Plan | None = None
     rows: tuple[Row, ...] = ()
@@ -147,6 +155,7 @@ class Request(NamedTuple):
     leased: bool = False
     took_over: bool = False
     forced: bool = False
+    code: int = 1
     target: int = 0
 
 
@@ -158,6 +167,7 @@ class World(NamedTuple):
     requests: tuple[Request, ...]
     faults: int
     happened: tuple[str, ...] = ()
+    code: int = 1
     removed: tuple[int, ...] = ()  # attempts whose staged files are gone
 
 

@@ -44,9 +44,13 @@ class Step(NamedTuple):
 def steps_of_runners(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
     for place, runner in enumerate(world.runners):
         if runner.at != "idle":
-            yield from _next(rules, bounds, world, place)
+            found = _next(rules, bounds, world, place)
         elif runner.left and not _waits_for_its_like(bounds, world, place):
-            yield from begin(rules, bounds, world, place)
+            found = begin(rules, bounds, world, place)
+        else:
+            continue
+        for step in found:
+            yield step._replace(text=f"runner {place + 1} {step.text}")
 
 
 def _waits_for_its_like(bounds: Bounds, world: World, place: int) -> bool:
@@ -61,14 +65,15 @@ def begin(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[St
     """Ask for any slot, with force where somebody has to help."""
     pending = rules.to_take_up(world.table) if bounds.each else ()
     for slot in pending[:1] or range(bounds.slots):
-        for asked in ("following",) if pending else ("", "force") if any(world.table.ended) else ("",):
+        helped = ("force", "accept") if "accept" in bounds.happenings else ("force",)
+        for asked in ("following",) if pending else ("", *helped) if any(world.table.ended) else ("",):
             yield ask(rules, world, place, slot, asked)
 
 
 def ask(rules: Rules, world: World, place: int, slot: int, asked: str) -> Step:
     runner = world.runners[place]
     attempt = 10 * (place + 1) + runner.left
-    begun = Runner("looked", runner.left - 1, attempt, world.ledger.id, slot, asked, seen=world.table)
+    begun = Runner("looked", runner.left - 1, attempt, world.ledger.id, slot, asked, world.code, world.table)
     if not rules.looks_at_the_store_first:
         value, token = world.inputs[slot]
         begun = begun._replace(seen=None, rows=(Row(slot, value, token),))
@@ -134,12 +139,15 @@ def _decided(
     name: str, rules: Rules, bounds: Bounds, world: World, place: int, table: Table, inputs: tuple, at: str
 ) -> Step:
     runner = world.runners[place]
+    if runner.asked == "accept" and at == "planned":
+        world = world._replace(ledger=world.ledger._replace(accepted=table.outside))
     try:
-        plan = decide(rules, bounds, table, world.ledger, runner.slot, inputs, runner.asked)
+        plan = decide(rules, bounds, table, world.ledger, runner.slot, inputs, runner.asked, runner.code)
     except Refused as why:
         return Step(name, f"refused: {why}", end(world, place), outcome="refused")
     if plan is None:
-        trouble = honest(bounds, table, runner.slot, inputs[runner.slot].value)
+        accepted = bool(table.outside) and world.ledger.accepted == table.outside
+        trouble = "" if accepted else honest(bounds, table, runner.slot, inputs[runner.slot].value, code=runner.code)
         return Step(name, "says skipped", end(world, place), trouble, "skipped")
     if rules.confirms_first:
         world = _believe(world, runner.ledger, plan)
@@ -191,6 +199,7 @@ def _send(rules: Rules, world: World, place: int) -> Step:
         leased=runner.attempt in world.ledger.leases,
         took_over=runner.took_over,
         forced=runner.asked == "force",
+        code=runner.code,
     )
     sent = _with(world, place, runner._replace(at="sent", rows=()))
     return Step("publish.before", "sends its publish", sent._replace(requests=(*world.requests, request)))
@@ -209,14 +218,18 @@ def deliver(rules: Rules, bounds: Bounds, world: World, request: Request) -> Ste
         return _change_hands(rules, world, request)
     begins = 0 if bounds.store == "assigns" else 1
     if not _is_allowed(rules, bounds, request, world.table):
-        return Step("memory.publish", f"publish of {request.attempt} is refused", _answer(world, request, "refused"))
+        return Step(
+            "memory.publish", f"the publish of {_sender(request)} is refused", _answer(world, request, "refused")
+        )
     if request.phase < begins:
         begun = request._replace(phase=1, base=world.table)
-        return Step("memory.publish", f"publish of {request.attempt} begins", world._replace(requests=(*others, begun)))
+        return Step(
+            "memory.publish", f"the publish of {_sender(request)} begins", world._replace(requests=(*others, begun))
+        )
     if bounds.store == "links" and not rules.may_link(request, world.table):
         return Step(
             "memory.publish",
-            f"publish of {request.attempt} is compared again on the new head",
+            f"the publish of {_sender(request)} is compared again on the new head",
             world._replace(requests=(*others, request._replace(phase=0, base=None))),
         )
     number = request.phase - begins
@@ -224,9 +237,17 @@ def deliver(rules: Rules, bounds: Bounds, world: World, request: Request) -> Ste
     trouble = _owned(request, world.table)
     if number + 1 < len(rules.commits):
         more = request._replace(phase=request.phase + 1)
-        return Step("memory.publish", f"a part of {request.attempt} lands", landed._replace(requests=(*others, more)))
+        return Step(
+            "memory.publish",
+            f"a part of the publish of {_sender(request)} lands",
+            landed._replace(requests=(*others, more)),
+        )
     answered = _answer(landed, request, "landed")
-    return Step("memory.publish", f"publish of {request.attempt} LANDS", answered, trouble, forced=request.forced)
+    return Step("memory.publish", f"the publish of {_sender(request)} LANDS", answered, trouble, forced=request.forced)
+
+
+def _sender(request: Request) -> str:
+    return f"runner {request.attempt // 10}"
 
 
 def _owned(request: Request, table: Table) -> str:
@@ -260,7 +281,7 @@ def _land(what: frozenset[str], bounds: Bounds, world: World, request: Request) 
         parts = {part.slot: part for part in plan.parts}
         holds = tuple(parts[slot].generation if slot in parts else start[slot] for slot in range(bounds.slots))
         receipts = tuple(
-            Receipt(parts[slot].generation, request.attempt, parts[slot].value, version, plan.pending)
+            Receipt(parts[slot].generation, request.attempt, parts[slot].value, version, plan.pending, request.code)
             if slot in parts
             else table.receipts[slot]
             for slot in range(bounds.slots)
@@ -278,6 +299,7 @@ def _land(what: frozenset[str], bounds: Bounds, world: World, request: Request) 
         owner=request.owner,
         version=version,
         strange=0 if plan.draft else table.strange,
+        outside=version if plan.draft and any(ended) else table.outside if any(ended) else 0,
         named=world.table.named,
         past=with_past(bounds, world.table),
     )
@@ -323,7 +345,7 @@ def _change_hands(rules: Rules, world: World, request: Request) -> Step:
         )
         now = Kept(base.rows, base.holds, base.strange)
         made = made._replace(
-            rows=kept.rows, holds=kept.holds, ended=ended, strange=kept.strange, past=(*base.past, now)
+            rows=kept.rows, holds=kept.holds, ended=ended, strange=kept.strange, outside=version, past=(*base.past, now)
         )
         return Step(name, "an older version is restored", world._replace(table=made))
     made = made._replace(owner=request.owner)
@@ -343,11 +365,11 @@ def _read_back(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
     part = _plan(runner).parts[0]
     found = world.table.receipts[runner.slot]
     mine = not rules.reads_back or (found is not None and rules.is_mine(found, part, runner.attempt))
-    if not mine and not (found and rules.is_twin(found, part)):
+    if not mine and not (found and rules.is_twin(found, part, runner.code)):
         return _not_found(rules, bounds, world, place)
     if world.table.ended[runner.slot]:
         return Step("read.back", "its rows are already gone, refused", end(world, place), outcome="refused")
-    trouble = honest(bounds, world.table, runner.slot, part.value, part.generation)
+    trouble = honest(bounds, world.table, runner.slot, part.value, part.generation, runner.code)
     if mine:
         return Step("read.back", "finds its receipt", _with(world, place, runner._replace(at="landed")), trouble)
     return Step("read.back", "finds a twin's receipt, says skipped", end(world, place), trouble, "skipped")
@@ -375,7 +397,9 @@ def _confirm(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
     said = end(_believe(world, runner.ledger, _plan(runner)), place)
     pending = rules.to_take_up(said.table) if bounds.each else ()
     if pending:
-        following = Runner("looked", runner.left, runner.attempt, runner.ledger, pending[0], "following", said.table)
+        following = Runner(
+            "looked", runner.left, runner.attempt, runner.ledger, pending[0], "following", runner.code, said.table
+        )
         return Step("confirmed", "says published, and goes on with the replay", _with(said, place, following))
     return Step("confirmed", "says published", said, outcome="published")
 

@@ -15,13 +15,15 @@ def is_clean(bounds: Bounds, table: Table, slot: int) -> bool:
     return [row for row in table.rows if STRANGER < row.slot <= slot] == wanted
 
 
-def honest(bounds: Bounds, table: Table, slot: int, value: int, generation: int = 0) -> str:
+def honest(bounds: Bounds, table: Table, slot: int, value: int, generation: int = 0, code: int = 0) -> str:
     """I6: what a run says of a slot must be true of the table that it has seen."""
     found = table.receipts[slot]
     if found is None or found.generation < generation:
         return "I6 success or a skip was said, and the store has no such receipt"
     if generation and found.generation > generation:
         return ""
+    if found.code < code:
+        return "I6 success or a skip was said for new code, and the rows are of older code"
     if found.value != value:
         return "I6 success or a skip was said for inputs that are not those of the rows"
     return (

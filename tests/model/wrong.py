@@ -59,7 +59,7 @@ class NumberFromLedger(Rules):
 class SkipFromLedger(Rules):
     """A slot that the ledger knows is skipped."""
 
-    def is_done(self, table, ledger, slot, value):
+    def is_done(self, table, ledger, slot, value, code):
         return ledger.published[slot] > 0
 
 
@@ -116,8 +116,15 @@ class AnswerNotReadBack(Rules):
 class TwinByNumber(Rules):
     """A receipt of the same generation counts as the same work."""
 
-    def is_twin(self, found, part):
+    def is_twin(self, found, part, code):
         return found.generation == part.generation
+
+
+class TwinOfOtherCode(Rules):
+    """The same inputs count as the same work, also where the code was what had to run again."""
+
+    def is_twin(self, found, part, code):
+        return (found.generation, found.value) == (part.generation, part.value)
 
 
 class TidyIgnoresLiveRuns(Rules):
@@ -188,6 +195,13 @@ class ProofNotAsked(Rules):
         return True
 
 
+class AcceptedForEver(Rules):
+    """Whoever accepted one change from outside has accepted all that follow."""
+
+    def is_accepted(self, table, ledger):
+        return bool(ledger.accepted)
+
+
 class SecondAppend(Rules):
     """An append of a slot that is there already is let through."""
 
@@ -239,6 +253,7 @@ WRONG = {
     CleanUpAfterTheUnknown: Caught("slice", "I1"),
     AnswerNotReadBack: Caught("slice", "I6"),
     TwinByNumber: Caught("slice", "I6"),
+    TwinOfOtherCode: Caught("slice, new code", "I6"),
     TidyIgnoresLiveRuns: Caught("slice, linked, leases", "I8"),
     TidyNamesNobody: Caught("slice, linked", "I1"),
     SweptNotCompared: Caught("slice, linked", "I1"),
@@ -248,6 +263,7 @@ WRONG = {
     ReplayNotTakenUp: Caught("ordered, shown slot by slot", "I7"),
     OldEditionComesBack: Caught("ordered, corrected twice", "I1"),
     ProofNotAsked: Caught("ordered, changed from outside", "I5"),
+    AcceptedForEver: Caught("slice, accepted", "I6"),
     SecondAppend: Caught("append", "I1"),
     OwnerNotCompared: Caught("slice, given away", "I5"),
     FilledTableNotTakenOver: Caught("ordered, filled before", "I5"),
