@@ -6,7 +6,9 @@ and faults that may strike between any two steps. The steps bear the names of th
     state      what there is: table, ledger, inputs, runners, publishes under way
     rules      what the protocol asks for, one short method each; a wrong protocol changes one of them
     planning   publish, skip or refuse, and from which state
-    steps      what a runner and the store do next
+    step       one step, under the name of its fault point
+    runners    what a runner does next
+    store      what the store does with what it was sent
     faults     what befalls them, and what people do
     truth      what a clean run would show
     promises   what must be true of every state and every step

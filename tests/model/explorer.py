@@ -6,9 +6,10 @@ Breadth first: nearer states come first, so the first counterexample is the shor
 from collections import deque
 from dataclasses import dataclass
 
-from model import faults, promises, steps
+from model import faults, promises, runners, store
 from model.rules import Rules
 from model.state import Bounds, World, new_world
+from model.step import Step
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def explore(rules: Rules, bounds: Bounds) -> Explored:
 
 def _after(rules: Rules, bounds: Bounds, world: World):
     found = (
-        *steps.steps_of_runners(rules, bounds, world),
-        *steps.steps_of_the_store(rules, bounds, world),
+        *runners.steps_of_runners(rules, bounds, world),
+        *store.steps_of_the_store(rules, bounds, world),
         *faults.faults(rules, bounds, world),
         *faults.people(bounds, world),
     )
@@ -63,7 +64,7 @@ def _after(rules: Rules, bounds: Bounds, world: World):
         yield step, step.world._replace(requests=requests)
 
 
-def _broken(bounds: Bounds, before: World, after: World, step: steps.Step) -> str:
+def _broken(bounds: Bounds, before: World, after: World, step: Step) -> str:
     """Promises are about table and ledger: a step that leaves both alone breaks none."""
     if after.table is before.table and after.ledger is before.ledger:
         return ""
@@ -72,7 +73,7 @@ def _broken(bounds: Bounds, before: World, after: World, step: steps.Step) -> st
     return broken or promises.broken_by_step(before, after, manual=manual, forced=step.forced)
 
 
-def _told(step: steps.Step) -> str:
+def _told(step: Step) -> str:
     return f"{step.name}: {step.text}"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from model.rules import Rules
 from model.state import RELEASED, STRANGER, Bounds, Input, Ledger, Request, Row, Runner, Table, World, put
-from model.steps import STAGED, Step, with_past
+from model.step import STAGED, Step, with_runner
+from model.store import with_past
 
 # What people and strangers do may bring older rows back, and then somebody has to help.
 MANUAL = ("stranger writes", "restore by hand", "restore")
@@ -19,9 +20,9 @@ def faults(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
     struck = world._replace(faults=world.faults - 1)
     for place, runner in enumerate(world.runners):
         if runner.at != "idle" and "death" in bounds.happenings:
-            yield Step("death", f"runner {place + 1} DIES", _with(struck, place, Runner("idle", runner.left)))
+            yield Step("death", f"runner {place + 1} DIES", with_runner(struck, place, Runner("idle", runner.left)))
         if runner.at == "sent" and "lost reply" in bounds.happenings:
-            lost = _with(struck, place, runner._replace(at="answered", reply="lost"))
+            lost = with_runner(struck, place, runner._replace(at="answered", reply="lost"))
             yield Step("lost reply", f"runner {place + 1} LOSES THE REPLY", lost)
     for name, happen in HAPPENINGS.items():
         for step in happen(rules, bounds, struck) if name in bounds.happenings else ():
@@ -39,10 +40,6 @@ def people(bounds: Bounds, world: World) -> Iterator[Step]:
         yield Step(
             "look", "a person looks, and asks for twice adopt", world._replace(requests=(*world.requests, request))
         )
-
-
-def _with(world: World, place: int, runner: Runner) -> World:
-    return world._replace(runners=put(world.runners, place, runner))
 
 
 def _input_changes(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:

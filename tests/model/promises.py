@@ -1,6 +1,6 @@
 """What must be true of every state, of every step, and once the faults are over?"""
 
-from model import steps
+from model import runners, store
 from model.faults import MANUAL
 from model.rules import Rules
 from model.state import STRANGER, Bounds, Request, Runner, Table, World, rows_of
@@ -48,7 +48,7 @@ def broken_at_the_end(rules: Rules, bounds: Bounds, world: World) -> str:
     world = world._replace(runners=(Runner("idle", 0),), requests=(), faults=0)
     if world.table.owner != world.ledger.id and (world.table.owner or world.table.rows):
         request = Request("adopt", 0, world.ledger.id, base=world.table)
-        world = steps.deliver(rules, bounds, world, request).world
+        world = store.deliver(rules, bounds, world, request).world
     for slot in range(bounds.slots):
         outcome, asked = "", ""
         for number in range(_TRIES):
@@ -74,9 +74,9 @@ def broken_at_the_end(rules: Rules, bounds: Bounds, world: World) -> str:
 def _alone(rules: Rules, bounds: Bounds, world: World, number: int, slot: int, asked: str) -> tuple[World, str]:
     """Run one attempt with nobody else there, under a name that no other had."""
     world = world._replace(runners=(Runner("idle", _MORE_THAN_ANY_HAS + number),))
-    world = steps.ask(rules, world, 0, slot, asked).world
+    world = runners.ask(rules, world, 0, slot, asked).world
     while world.runners[0].at != "idle":
-        found = [*steps.steps_of_runners(rules, bounds, world), *steps.steps_of_the_store(rules, bounds, world)]
+        found = [*runners.steps_of_runners(rules, bounds, world), *store.steps_of_the_store(rules, bounds, world)]
         if not found:
             return world, ""
         world, outcome = found[0].world, found[0].outcome

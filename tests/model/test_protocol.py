@@ -10,7 +10,7 @@ import twice
 from model.explorer import explore
 from model.rules import Rules
 from model.sizes import LARGE, SMALL
-from model.steps import PASSES
+from model.step import PASSES
 from model.wrong import COVERED, WRONG
 from points import points_in
 from twice import execute

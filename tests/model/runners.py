@@ -1,44 +1,15 @@
-"""What does a runner do next, and what does the store do with what it was sent?
+"""What does a runner do next?
 
-Each step is named by the fault point that it ends at. `PASSES` names all points of the code that it passes.
+The model of `execute`: look, resolve, decide, lease, look and decide once more, stage, look again, publish, read back, confirm.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from model.planning import Refused, decide
 from model.rules import Rules
-from model.state import MISSING, Bounds, Kept, Plan, Receipt, Request, Row, Runner, Table, World, put
+from model.state import Bounds, Plan, Request, Row, Runner, Table, World, put
+from model.step import Step, with_runner
 from model.truth import honest
-
-PASSES = {
-    "look": (),
-    "inputs.resolved": ("inputs.resolved",),
-    "lease.taken": ("intended", "lease.taken"),
-    "view.opened": ("view.open.before", "view.opened"),
-    "stage.after": ("stage.before", "stage.after"),
-    "publish.before": ("looked.again", "publish.before"),
-    "memory.publish": ("memory.publish",),
-    "read.back": ("publish.after", "read.back"),
-    "confirmed": ("confirmed",),
-    "restore.before": ("restore.before",),
-    "restore.after": ("restore.after",),
-    "taken.over": ("taken.over",),
-    "released": ("released",),
-}
-STAGED = ("staged", "sent", "answered")
-
-
-class Step(NamedTuple):
-    """One step: its name, what it did in words, and the world after it. `trouble` is a promise that it broke."""
-
-    name: str
-    text: str
-    world: World
-    trouble: str = ""
-    outcome: str = ""
-    slot: int | None = None
-    forced: bool = False
 
 
 def steps_of_runners(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
@@ -78,7 +49,7 @@ def ask(rules: Rules, world: World, place: int, slot: int, asked: str) -> Step:
         value, token = world.inputs[slot]
         begun = begun._replace(seen=None, rows=(Row(slot, value, token),))
     words = f"begins slot {slot + 1}" + (f" ({asked})" if asked else "")
-    return Step("look", words, _with(world, place, begun))
+    return Step("look", words, with_runner(world, place, begun))
 
 
 def _next(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
@@ -88,10 +59,10 @@ def _next(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[St
     elif runner.at == "planned":
         yield from _lease(rules, bounds, world, place)
     elif runner.at == "leased" and bounds.pattern == "period" and rules.names_the_table_first:
-        yield _name(_with(world, place, runner._replace(at="named")))
+        yield _name(with_runner(world, place, runner._replace(at="named")))
     elif runner.at in ("leased", "named"):
         rows = tuple(Row(part.slot, world.inputs[part.slot].value, part.generation) for part in _plan(runner).parts)
-        yield Step("stage.after", "stages", _with(world, place, runner._replace(at="staged", rows=rows)))
+        yield Step("stage.after", "stages", with_runner(world, place, runner._replace(at="staged", rows=rows)))
     elif runner.at == "staged":
         yield _send(rules, world, place)
     elif runner.at == "answered":
@@ -107,10 +78,6 @@ def _plan(runner: Runner) -> Plan:
     return runner.plan
 
 
-def _with(world: World, place: int, runner: Runner) -> World:
-    return world._replace(runners=put(world.runners, place, runner))
-
-
 def _name(world: World) -> Step:
     return Step("view.opened", "lets the view name the table", world._replace(table=world.table._replace(named=True)))
 
@@ -120,7 +87,7 @@ def end(world: World, place: int) -> World:
     runner = world.runners[place]
     leases = tuple(0 if holder == runner.attempt else holder for holder in world.ledger.leases)
     ledger = world.ledger._replace(leases=leases) if runner.ledger == world.ledger.id else world.ledger
-    return _with(world._replace(ledger=ledger), place, Runner("idle", runner.left))
+    return with_runner(world._replace(ledger=ledger), place, Runner("idle", runner.left))
 
 
 # ---------------------------------------------------------------- before the rows
@@ -152,7 +119,7 @@ def _decided(
     if rules.confirms_first:
         world = _believe(world, runner.ledger, plan)
     text = "plans " + ", ".join(f"slot {part.slot + 1} generation {part.generation}" for part in plan.parts)
-    return Step(name, text, _with(world, place, runner._replace(at=at, plan=plan, seen=None, rows=())))
+    return Step(name, text, with_runner(world, place, runner._replace(at=at, plan=plan, seen=None, rows=())))
 
 
 def _lease(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
@@ -167,7 +134,7 @@ def _lease(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[S
         took_over = bool(holder)
         leases = put(world.ledger.leases, runner.slot, runner.attempt)
         world = world._replace(ledger=world.ledger._replace(leases=leases))
-    world = _with(world, place, runner._replace(took_over=took_over))
+    world = with_runner(world, place, runner._replace(took_over=took_over))
     yield _consider_again("lease.taken", rules, bounds, world, place)
 
 
@@ -201,159 +168,8 @@ def _send(rules: Rules, world: World, place: int) -> Step:
         forced=runner.asked == "force",
         code=runner.code,
     )
-    sent = _with(world, place, runner._replace(at="sent", rows=()))
+    sent = with_runner(world, place, runner._replace(at="sent", rows=()))
     return Step("publish.before", "sends its publish", sent._replace(requests=(*world.requests, request)))
-
-
-def steps_of_the_store(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
-    for request in world.requests:
-        yield deliver(rules, bounds, world, request)
-
-
-def deliver(rules: Rules, bounds: Bounds, world: World, request: Request) -> Step:
-    """Let one request go one step further in the store."""
-    others = tuple(one for one in world.requests if one is not request)
-    world = world._replace(requests=others)
-    if request.kind != "publish":
-        return _change_hands(rules, world, request)
-    begins = 0 if bounds.store == "assigns" else 1
-    if not _is_allowed(rules, bounds, request, world.table):
-        return Step(
-            "memory.publish", f"the publish of {_sender(request)} is refused", _answer(world, request, "refused")
-        )
-    if request.phase < begins:
-        begun = request._replace(phase=1, base=world.table)
-        return Step(
-            "memory.publish", f"the publish of {_sender(request)} begins", world._replace(requests=(*others, begun))
-        )
-    if bounds.store == "links" and not rules.may_link(request, world.table):
-        return Step(
-            "memory.publish",
-            f"the publish of {_sender(request)} is compared again on the new head",
-            world._replace(requests=(*others, request._replace(phase=0, base=None))),
-        )
-    number = request.phase - begins
-    landed = _land(rules.commits[number], bounds, world, request)
-    trouble = _owned(request, world.table)
-    if number + 1 < len(rules.commits):
-        more = request._replace(phase=request.phase + 1)
-        return Step(
-            "memory.publish",
-            f"a part of the publish of {_sender(request)} lands",
-            landed._replace(requests=(*others, more)),
-        )
-    answered = _answer(landed, request, "landed")
-    return Step("memory.publish", f"the publish of {_sender(request)} LANDS", answered, trouble, forced=request.forced)
-
-
-def _sender(request: Request) -> str:
-    return f"runner {request.attempt // 10}"
-
-
-def _owned(request: Request, table: Table) -> str:
-    return "I5 a publish landed in a table of another ledger" if table.owner not in (0, request.owner) else ""
-
-
-def _is_allowed(rules: Rules, bounds: Bounds, request: Request, table: Table) -> bool:
-    """The slot rule, the head rule, the owner, and what a tidy took."""
-    plan = request.plan
-    assert plan
-    fences = all(rules.is_next(table.fence(part.slot), part.generation, request) for part in plan.parts)
-    head = not bounds.in_order or rules.is_unmoved(request, table)
-    return fences and head and rules.is_owner(request, table) and rules.is_staged(request, table)
-
-
-def _land(what: frozenset[str], bounds: Bounds, world: World, request: Request) -> World:
-    """Make what one commit holds visible."""
-    plan = request.plan
-    assert plan
-    table = request.base if bounds.store == "links" and request.base else world.table
-    slots = {part.slot for part in plan.parts}
-    staged = tuple(row._replace(value=MISSING) if request.attempt in world.removed else row for row in request.rows)
-    version = world.table.version + 1
-    rows, holds, receipts, ended = table.rows, table.holds, table.receipts, table.ended
-    if "remove" in what:
-        rows = tuple(row for row in rows if row.slot not in slots)
-    if "rows" in what:
-        rows = _rows_after(bounds, plan, rows, staged)
-    if "receipt" in what:
-        start = plan.start.holds if plan.draft and plan.start else holds
-        parts = {part.slot: part for part in plan.parts}
-        holds = tuple(parts[slot].generation if slot in parts else start[slot] for slot in range(bounds.slots))
-        receipts = tuple(
-            Receipt(parts[slot].generation, request.attempt, parts[slot].value, version, plan.pending, request.code)
-            if slot in parts
-            else table.receipts[slot]
-            for slot in range(bounds.slots)
-        )
-        ended = tuple(
-            slot not in parts
-            and (bool(receipts[slot]) and holds[slot] != receipts[slot].generation if plan.draft else table.ended[slot])
-            for slot in range(bounds.slots)
-        )
-    made = table._replace(
-        rows=rows,
-        receipts=receipts,
-        ended=ended,
-        holds=holds,
-        owner=request.owner,
-        version=version,
-        strange=0 if plan.draft else table.strange,
-        outside=version if plan.draft and any(ended) else table.outside if any(ended) else 0,
-        named=world.table.named,
-        past=with_past(bounds, world.table),
-    )
-    return world._replace(table=made)
-
-
-def with_past(bounds: Bounds, table: Table) -> tuple[Kept, ...]:
-    """Keep the version, where anything could go back to it."""
-    if not table.version or not (bounds.in_order or "restore" in bounds.happenings):
-        return ()
-    return (*table.past, Kept(table.rows, table.holds, table.strange))
-
-
-def _rows_after(bounds: Bounds, plan: Plan, rows: tuple[Row, ...], staged: tuple[Row, ...]) -> tuple[Row, ...]:
-    if plan.start is not None:
-        return plan.start.rows + tuple(sorted(staged))
-    slots = {row.slot for row in staged}
-    kept = rows if bounds.pattern == "append" else tuple(row for row in rows if row.slot not in slots)
-    return tuple(sorted(kept + staged))
-
-
-def _answer(world: World, request: Request, reply: str) -> World:
-    for place, runner in enumerate(world.runners):
-        if runner.at == "sent" and runner.attempt == request.attempt:
-            return _with(world, place, runner._replace(at="answered", reply=reply))
-    return world
-
-
-def _change_hands(rules: Rules, world: World, request: Request) -> Step:
-    """Take a table over, give it back, or bring an older version back: the whole table as it was seen, changed in one thing."""
-    base = request.base
-    assert base
-    name = {"adopt": "taken.over", "release": "released", "restore": "restore.after"}[request.kind]
-    if not rules.may_change_hands(request, world.table):
-        return Step(name, f"{request.kind} is refused: the table moved", world)
-    version = world.table.version + 1
-    made = base._replace(version=version, named=world.table.named)
-    if request.kind == "restore":
-        kept = base.past[request.target]
-        ended = tuple(
-            receipt is not None and (holds != receipt.generation or bool(kept.strange))
-            for receipt, holds in zip(base.receipts, kept.holds, strict=True)
-        )
-        now = Kept(base.rows, base.holds, base.strange)
-        made = made._replace(
-            rows=kept.rows, holds=kept.holds, ended=ended, strange=kept.strange, outside=version, past=(*base.past, now)
-        )
-        return Step(name, "an older version is restored", world._replace(table=made))
-    made = made._replace(owner=request.owner)
-    if request.kind == "release" or request.owner != world.ledger.id:
-        return Step(name, f"{request.kind} is done", world._replace(table=made))
-    believed = tuple(made.fence(slot) for slot in range(len(made.receipts)))
-    ledger = world.ledger._replace(published=believed)
-    return Step(name, "the table is taken over", world._replace(table=made, ledger=ledger))
 
 
 # ---------------------------------------------------------------- afterwards
@@ -371,7 +187,7 @@ def _read_back(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
         return Step("read.back", "its rows are already gone, refused", end(world, place), outcome="refused")
     trouble = honest(bounds, world.table, runner.slot, part.value, part.generation, runner.code)
     if mine:
-        return Step("read.back", "finds its receipt", _with(world, place, runner._replace(at="landed")), trouble)
+        return Step("read.back", "finds its receipt", with_runner(world, place, runner._replace(at="landed")), trouble)
     return Step("read.back", "finds a twin's receipt, says skipped", end(world, place), trouble, "skipped")
 
 
@@ -387,7 +203,7 @@ def _not_found(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
     fenced = world.table.fence(runner.slot) + 1 != _plan(runner).parts[0].generation
     if runner.attempt in world.table.swept or fenced or runner.again:
         return Step("read.back", "is swept, fenced or starved, ends", end(world, place), outcome="refused")
-    planned = _with(world, place, runner._replace(again=True, reply=""))
+    planned = with_runner(world, place, runner._replace(again=True, reply=""))
     return _consider_again("read.back", rules, bounds, planned, place)
 
 
@@ -400,7 +216,7 @@ def _confirm(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
         following = Runner(
             "looked", runner.left, runner.attempt, runner.ledger, pending[0], "following", runner.code, said.table
         )
-        return Step("confirmed", "says published, and goes on with the replay", _with(said, place, following))
+        return Step("confirmed", "says published, and goes on with the replay", with_runner(said, place, following))
     return Step("confirmed", "says published", said, outcome="published")
 
 
