@@ -109,14 +109,14 @@ def rebuilt(world: World) -> None:
 
 @way
 def death_at_every_point(bench: Bench) -> None:
-    """It dies at every fault point, or loses the reply there, and runs again: a first run, then a correction."""
+    """A first run dies at every fault point, or loses the reply there, and runs again."""
     first = put(bench.world(script=lambda world: world.run(DAY)), d20=["a", "b"])
     check(deaths_at_every_point(bench.copies_of(first)))
 
 
 @way
 def death_in_a_correction(bench: Bench) -> None:
-    """It dies at every fault point while a corrected slot is published, and runs again."""
+    """A run that publishes a corrected slot dies at every fault point, and runs again."""
     world = put(bench.world(script=lambda world: world.run(NEXT)), d20=["a", "b"], d21=["c"])
     for day in (DAY, NEXT):
         world.run(day)
@@ -126,7 +126,7 @@ def death_in_a_correction(bench: Bench) -> None:
 
 @way
 def death_in_a_replay(bench: Bench) -> None:
-    """It dies at every fault point while an older slot is done again with all later ones."""
+    """A run that does an older slot again, with all later ones, dies at every fault point, and runs again."""
     world = bench.world(script=lambda world: world.run(DAY), pattern=twice.stateful_merger(keys=["id"]))
     for day, ids in ((DAY, ["a", "b"]), (NEXT, ["b", "c"]), (THIRD, ["c", "d"])):
         world.put(day, ids)
@@ -137,7 +137,7 @@ def death_in_a_replay(bench: Bench) -> None:
 
 @way
 def death_in_a_backfill(bench: Bench) -> None:
-    """It dies at every fault point of a backfill of three slots, and backfills again."""
+    """A backfill of three slots dies at every fault point, and is asked for again."""
     world = bench.world(script=lambda world: twice.backfill(world.pipeline, DAY, "2024-09-23", project=world.project))
     put(world, d20=["a"], d21=["b"], d22=["c"])
     check(deaths_at_every_point(bench.copies_of(world)))
@@ -231,10 +231,8 @@ def the_last_delivery_by_force(bench: Bench) -> None:
     world.put_rows(NEXT, [{"id": "b", "gone": True, "day": NEXT}])
     for day in (DAY, NEXT):
         world.run(day)
-    before = sorted_rows(world)
     world.run(NEXT, force=True)
-    demand((before, sorted_rows(world)), (before, before), "rows after the deletion was replayed")
-    demand(world.table_rows("id"), [("a",)], "rows that are left")
+    demand(world.table_rows("id"), [("a",)], "rows after the deletion was replayed")
 
 
 @way

@@ -35,30 +35,58 @@ def unreached(reached, *, with_spark):
     ]
 
 
-def pass_over(make):
-    """Do on one store what reaches its points: run, backfill, replay, restore, change hands, name, point, seal, freeze."""
-    plain = make()
+def pass_over_a_table(make):
+    """Backfill, restore, give back, take over."""
+    world = make()
     for day in (DAY, NEXT):
-        plain.put(day, [day])
-    twice.backfill(plain.pipeline, DAY, "2024-09-22", project=plain.project)
-    twice.restore(f"{plain.kind}:{plain.target}", 0, project=plain.project)
-    release(plain.store, plain.project.ledger, plain.target)
-    take_over(plain.store, plain.project.ledger, plain.target)
-    weeks = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
+        world.put(day, [day])
+    twice.backfill(world.pipeline, DAY, "2024-09-22", project=world.project)
+    twice.restore(f"{world.kind}:{world.target}", 0, project=world.project)
+    release(world.store, world.project.ledger, world.target)
+    take_over(world.store, world.project.ledger, world.target)
+
+
+def pass_over_periods(make):
+    """Fill the tables of two weeks, and freeze them into one of a year."""
+    world = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
     for day in ("2023-01-02", "2023-01-09"):
-        weeks.put(day, [day])
-        weeks.run(day)
-    for into, members in _groups(weeks.project, weeks.pipeline, "year", parse_moment("2024-06-01")).items():
-        weeks.store.freeze(weeks.target, into, members, weeks.project.ledger.id)
-    versions = make(pattern=twice.proxy(keep=2))
-    target = f"{versions.kind}:{versions.target}"
-    versions.put(DAY, ["a"])
-    versions.run(DAY)
-    twice.point(target, twice.versions(target, project=versions.project)[0].name, project=versions.project)
-    twice.seal(target, "no more", project=versions.project)
-    history = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
-    history.put(DAY, ["a"])
-    history.run(DAY)
+        world.put(day, [day])
+        world.run(day)
+    for into, members in _groups(world.project, world.pipeline, "year", parse_moment("2024-06-01")).items():
+        world.store.freeze(world.target, into, members, world.project.ledger.id)
+
+
+def pass_over_versions(make):
+    """Publish a version behind a name, point at it, and seal the name."""
+    world = make(pattern=twice.proxy(keep=2))
+    target = f"{world.kind}:{world.target}"
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    twice.point(target, twice.versions(target, project=world.project)[0].name, project=world.project)
+    twice.seal(target, "no more", project=world.project)
+
+
+def pass_over_a_history(make):
+    """Publish a slot whose change rows are kept."""
+    world = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
+    world.put(DAY, ["a"])
+    world.run(DAY)
+
+
+PASSES = {
+    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
+    "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
+    "delta": (pass_over_a_table, pass_over_versions),
+}
+
+
+def reached_on(kind, folder, spark=None):
+    """Return the points that are reached by what there is to do on one store."""
+    reached, numbers = [], itertools.count()
+    with armed(recording(reached)):
+        for act in PASSES[kind]:
+            act(lambda **settings: World(folder / f"{kind}{next(numbers)}", kind, spark, **settings))
+    return reached
 
 
 def pass_over_a_log(table, reached):
@@ -76,23 +104,17 @@ def pass_over_a_log(table, reached):
 
 
 def test_every_point_that_needs_no_jvm_is_reached(tmp_path):
-    reached, numbers = [], itertools.count()
-    with armed(recording(reached)):
-        pass_over(lambda **settings: World(tmp_path / str(next(numbers)), "memory", **settings))
+    reached = reached_on("memory", tmp_path)
     pass_over_a_log(Linked(tmp_path / "log"), reached)
     assert unreached(reached, with_spark=False) == []
 
 
 @pytest.mark.spark
 def test_every_point_is_reached(tmp_path, spark):
-    reached, numbers = [], itertools.count()
-    for kind in ("memory", "parquet", "delta"):
-        with armed(recording(reached)):
-            pass_over(lambda kind=kind, **settings: World(tmp_path / str(next(numbers)), kind, spark, **settings))
+    reached = [point for kind in PASSES for point in reached_on(kind, tmp_path, spark)]
     pass_over_a_log(Linked(tmp_path / "log"), reached)
-    delivered = World(
-        tmp_path / "files", "parquet", spark, pattern=twice.keyed(file="{start:%Y%m%d}.csv", marker=".done")
-    )
+    file = twice.keyed(file="{start:%Y%m%d}.csv", marker=".done")
+    delivered = World(tmp_path / "files", "parquet", spark, pattern=file)
     delivered.kind = "files"
     delivered.put(DAY, ["a"])
     with armed(recording(reached)):
