@@ -21,7 +21,7 @@ from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
 from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
-from twice.sight import State
+from twice.sight import Sight, State
 from twice.sources import files
 from twice.stores import durable, manifest, sweep
 from twice.stores.delta import log as delta_log
@@ -200,6 +200,15 @@ def draft_published_without_the_head_rule(patch):
 )
 def look_at_the_target_outside_the_publish(patch):
     patch.setattr(MemoryStore, "_compare", without("the table moved since"))
+
+
+@mutant(
+    "a receipt is published for rows that were to be kept and are gone",
+    by="rows to be kept that go away",
+    shows="'published' instead of 'ProofGone'",
+)
+def kept_rows_not_compared(patch):
+    patch.setattr(MemoryStore, "_compare", without("the rows that were to be kept"))
 
 
 @mutant(
@@ -574,6 +583,66 @@ def generation_counts_attempts(patch):
     patch.setattr(execute, "_decide", numbered)
 
 
+@mutant(
+    "a run goes on with inputs that it resolved before the slot moved",
+    by="a slot that moves before its lease is taken",
+    shows="'InputsMoved' instead of 'skipped'",
+)
+def inputs_not_resolved_again(patch):
+    def now(self, before):
+        known, sight = execute._known(self.job, self.ledger), self.store.look(self.job.table)
+        plan = execute._decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
+        return execute._with_others(self.job, plan, before.inputs, before.fingerprint)
+
+    patch.setattr(_Attempt, "_considered_now", now)
+
+
+@mutant(
+    "a run does not look again once it has its lease",
+    by="the table changes hands at the publish",
+    shows="'Fenced' instead of 'Stranger'",
+)
+def not_considered_again(patch):
+    patch.setattr(_Attempt, "_considered_now", lambda self, before: before)
+
+
+@mutant(
+    "a refused run plans again although its slot was taken",
+    by="two at once with newer input",
+    shows="instead of 'Fenced'",
+)
+def refusal_not_looked_into(patch):
+    patch.setattr(_Attempt, "_check_refusal", lambda self, work, sight: None)
+
+
+@mutant(
+    "a receipt counts although its rows are gone already",
+    by="a stranger right after the publish",
+    shows="'published' instead of 'ProofGone'",
+)
+def rows_not_looked_at_when_read_back(patch):
+    real = _Attempt._landed
+
+    def landed(self, plan, work, staged, sight, found, *, mine):
+        return real(self, plan, work, staged, replace(sight, ended={}), found, mine=mine)
+
+    patch.setattr(_Attempt, "_landed", landed)
+
+
+@mutant(
+    "a lease on the whole target is not honoured",
+    by="a starved run holds the target",
+    shows="a run beside a starved one was not refused",
+)
+def lease_on_the_target_not_honoured(patch):
+    patch.setattr(_Attempt, "_wait_for_target", lambda self: None)
+
+
+@mutant("the end of a failed run is not recorded", by="a run that fails", shows="['started']")
+def end_not_recorded(patch):
+    patch.setattr(sqlite.SqliteLedger, "end", lambda self, attempt, state, reason="": None)
+
+
 # ---------------------------------------------------------------- decisions
 
 
@@ -648,6 +717,51 @@ def old_edition_comes_back(patch):
 def later_slots_not_replayed(patch):
     patch.setattr(StatefulMerger, "companions", lambda self, slot, base, *, forced: ())
     patch.setattr(StatefulMerger, "draft", lambda self, slot, base, companions, past, *, forced: None)
+
+
+@mutant(
+    "a slot builds on others whose rows are not vouched for",
+    by="a stranger under a history",
+    shows="a slot on top of somebody's rows was not refused",
+)
+def other_proofs_not_asked_for(patch):
+    patch.setattr(decide, "_check_all_proofs", lambda question, sight: None)
+
+
+@mutant(
+    "a replay is gone on with although its last receipt is no proof",
+    by="a stranger in a replay shown slot by slot",
+    shows="a replay over somebody's rows was not refused",
+)
+def pending_of_any_receipt(patch):
+    def pending(self):
+        newest = max(self.receipts.values(), key=lambda one: one.first_version or 0, default=None)
+        return newest.pending if newest else ()
+
+    patch.setattr(Sight, "pending", property(pending))
+
+
+@mutant(
+    "an earlier slot is done again from whatever its input is now",
+    by="an earlier input that changed since",
+    shows="a replay from an input that nobody asked for was not refused",
+)
+def earlier_slot_as_it_is_now(patch):
+    patch.setattr(execute, "_part_as_it_was", execute._part)
+
+
+@mutant("slots between a version and the asked one are forgotten", by="two corrections of a history", shows="rows: ")
+def slots_between_forgotten(patch):
+    patch.setattr(replays, "_between", lambda state, earlier: ())
+
+
+@mutant(
+    "two pipelines write to one target",
+    by="another pipeline on the same target",
+    shows="a second pipeline was not refused",
+)
+def neighbours_not_looked_at(patch):
+    patch.setattr(decide, "_check_neighbours", lambda slot, sight: None)
 
 
 # ---------------------------------------------------------------- patterns

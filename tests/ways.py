@@ -20,9 +20,9 @@ from typing import Any
 import twice
 from core.samples import receipt_of, slot_of
 from twice.abilities import Work
-from twice.errors import Conflict, Stranger, TwiceError
+from twice.errors import Busy, Conflict, Misuse, ProofGone, Stranger, TwiceError
 from twice.execute import take_over
-from twice.faults import LostReply, armed, dying_at
+from twice.faults import Died, LostReply, armed, dying_at
 from twice.prover import Counterexample, check, deaths_at_every_point
 from twice.sight import Sight
 from twice.stores import durable, sweep
@@ -441,6 +441,46 @@ def an_input_that_changes_and_changes_back(bench: Bench) -> None:
 
 
 @way
+def a_slot_that_moves_before_its_lease_is_taken(bench: Bench) -> None:
+    """Inputs are resolved; then they are corrected and a twin publishes them: the run looks at them again, and skips."""
+
+    def corrected(twin: World) -> None:
+        put(twin, d20=["new"])
+        twin.run(DAY)
+
+    world = put(bench.world(), d20=["old", "older"])
+    demand(beside(world, "intended", corrected), "skipped", "how the older run ended")
+    demand(world.by_day(), {DAY: ["new"]}, "rows")
+
+
+@way
+def a_stranger_right_after_the_publish(bench: Bench) -> None:
+    """Somebody overwrites the table before the publish is read back: the run does not say that all is well."""
+    world = put(bench.world(), d20=["a"])
+    demand(beside(world, "publish.after", lambda twin: twin.overwrite_by_hand()), "ProofGone", "outcome")
+
+
+@way
+def rows_to_be_kept_that_go_away(bench: Bench) -> None:
+    """An empty delivery keeps the old rows, and somebody takes them away meanwhile: nothing is vouched for."""
+    world = put(bench.world(pattern=twice.data_overwrite(slice="day", empty="keep")), d20=["a"])
+    world.run(DAY)
+    put(world, d20=[])
+    demand(beside(world, "publish.before", lambda twin: twin.delete_by_hand(DAY)), "ProofGone", "outcome")
+
+
+@way
+def a_starved_run_holds_the_target(bench: Bench) -> None:
+    """A run that lost twice holds the target: others wait until it is done."""
+    world = put(bench.world(lease_seconds=60), d20=["a"])
+    target = world.pipeline.target.text
+    with world.project.ledger.lease(target, "the starved one"):
+        refused(lambda: world.run(DAY), "a run beside a starved one", Busy)
+    world.run(DAY)
+    demand(world.by_day(), {DAY: ["a"]}, "rows")
+
+
+@way
 def a_reader_at_every_point(bench: Bench) -> None:
     """A reader looks at every fault point of a correction: it sees all of the old rows or all of the new ones."""
     world = put(bench.world(), d20=["a", "b"])
@@ -463,11 +503,8 @@ def a_replay_shown_slot_by_slot_beside_another_run(bench: Bench) -> None:
     for day in (DAY, NEXT, THIRD):
         world.run(day)
     put(world, d20=["corrected"])
-    try:
-        with armed(dying_at("confirmed")):
-            world.run(DAY)
-    except BaseException as death:  # noqa: BLE001 - a death is what is wanted
-        demand(type(death).__name__, "Died", "how it ended")
+    with armed(dying_at("confirmed")), suppress(Died):
+        world.run(DAY)
     demand(world.twin().run(THIRD).state, "skipped", "the newest slot")
     demand(world.by_day(), {DAY: ["corrected"], NEXT: ["b"], THIRD: ["c"]}, "rows")
 
@@ -551,6 +588,65 @@ def a_stranger_writes(bench: Bench) -> None:
     world.overwrite_by_hand()
     refused(lambda: world.run(DAY), "a run over somebody's rows")
     world.run(DAY, force=True)
+    demand(world.by_day(), {DAY: ["a"]}, "rows")
+
+
+@way
+def a_stranger_under_a_history(bench: Bench) -> None:
+    """Somebody overwrites a table that slots build on: a new slot is refused, since it would build on that."""
+    world = put(bench.world(pattern=twice.stateful_merger(keys=["id"])), d20=["a"], d21=["b"])
+    world.run(DAY)
+    world.overwrite_by_hand()
+    refused(lambda: world.run(NEXT), "a slot on top of somebody's rows", ProofGone)
+
+
+@way
+def a_stranger_in_a_replay_shown_slot_by_slot(bench: Bench) -> None:
+    """Somebody overwrites the table in the middle of such a replay: it is not gone on with over those rows."""
+    world = put(bench.world(pattern=twice.stateful_merger(keys=["id"], visible="each")), d20=["a"], d21=["b"])
+    for day in (DAY, NEXT):
+        world.run(day)
+    put(world, d20=["corrected"])
+    with armed(dying_at("confirmed")), suppress(Died):
+        world.run(DAY)
+    world.overwrite_by_hand()
+    before = world.rows()
+    refused(lambda: world.run(NEXT), "a replay over somebody's rows")
+    demand(world.rows(), before, "rows")
+
+
+@way
+def an_earlier_input_that_changed_since(bench: Bench) -> None:
+    """A replay needs an earlier slot again as it was published, and its input is another one now: it is refused."""
+    world = put(bench.world(pattern=twice.stateful_merger(keys=["id"])), d20=["a"], d21=["b"])
+    for day in (DAY, NEXT):
+        world.run(day)
+    put(world, d20=["corrected"])
+    world.run(DAY)
+    put(world, d20=["changed again"], d21=["also"])
+    refused(lambda: world.run(NEXT), "a replay from an input that nobody asked for", twice.NotPublished)
+    demand(world.by_day(), {DAY: ["corrected"], NEXT: ["b"]}, "rows")
+
+
+@way
+def another_pipeline_on_the_same_target(bench: Bench) -> None:
+    """A second pipeline writes to the target of the first: it is refused."""
+    world = put(bench.world(), d20=["a"], d21=["b"])
+    world.run(DAY)
+    refused(lambda: world.twin(name="other").run(NEXT), "a second pipeline", Misuse)
+
+
+@way
+def a_run_that_fails(bench: Bench) -> None:
+    """A transform fails: the run is recorded as failed, and the next one publishes."""
+    world = put(bench.world(), d20=["a"])
+
+    def broken(rows):
+        raise ValueError("no")
+
+    refused(lambda: world.twin(transform=broken).run(DAY), "a transform that fails", twice.NotPublished)
+    demand([one.state for one in world.project.ledger.attempts()], ["failed"], "attempts")
+    world.run(DAY)
     demand(world.by_day(), {DAY: ["a"]}, "rows")
 
 
