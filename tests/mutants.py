@@ -203,6 +203,15 @@ def look_at_the_target_outside_the_publish(patch):
 
 
 @mutant(
+    "rows that were fitted to older columns are published",
+    by="a column that appears at the publish",
+    shows="columns of the rows",
+)
+def columns_not_compared(patch):
+    patch.setattr(MemoryStore, "_compare", without("the table has other columns"))
+
+
+@mutant(
     "a receipt is published for rows that were to be kept and are gone",
     by="rows to be kept that go away",
     shows="'published' instead of 'ProofGone'",

@@ -461,6 +461,19 @@ def a_stranger_right_after_the_publish(bench: Bench) -> None:
 
 
 @way
+def a_column_that_appears_at_the_publish(bench: Bench) -> None:
+    """Another slot brings a new column while a run is about to publish: no row is left without it."""
+    world = put(bench.world(columns={"on_new_column": "add"}), d20=["a"], d21=["b"], d22=["c"])
+    world.run(THIRD)
+
+    def wider(rows):
+        return [{**row, "extra": 1} for row in rows]
+
+    beside(world, "publish.before", lambda twin: twin.twin(transform=wider).run(NEXT))
+    demand(sorted({tuple(sorted(row)) for row in world.records()}), [("day", "extra", "id")], "columns of the rows")
+
+
+@way
 def rows_to_be_kept_that_go_away(bench: Bench) -> None:
     """An empty delivery keeps the old rows, and somebody takes them away meanwhile: nothing is vouched for."""
     world = put(bench.world(pattern=twice.data_overwrite(slice="day", empty="keep")), d20=["a"])
