@@ -32,6 +32,8 @@ TELLING = {
 
 def is_left_to_prove(item):
     """Tell whether a collected test is one that only `make prove` tries."""
+    if item.get_closest_marker("prove"):
+        return True
     telling = TELLING.get(getattr(item, "originalname", ""))
     given = getattr(item, "callspec", None)
     if not telling or given is None or given.params["kind"] == "memory":

@@ -7,7 +7,7 @@ import pytest
 import twice
 from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
-from twice.prover import Counterexample, check, deaths_at_every_point
+from twice.prover import check, deaths_at_every_point
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -115,51 +115,6 @@ def test_81_death_while_leftovers_are_swept(make_world, copies_of, thorough):
         world.run(DAY, force=True)
     assert world.litter()
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 4
-
-
-@pytest.mark.stores("memory")
-def test_the_harness_catches_a_store_that_publishes_without_its_receipt(make_world, monkeypatch):
-    from twice.stores.memory import MemoryStore
-
-    def forgetful(self, work, now, staged, receipt):
-        made = original(self, work, now, staged, receipt)
-        from dataclasses import replace
-
-        kept = {slot: found for slot, found in made.receipts.items() if slot != work.slot}
-        return replace(made, receipts=kept, rows=now.rows + made.rows)
-
-    original = MemoryStore._next
-    monkeypatch.setattr(MemoryStore, "_next", forgetful)
-
-    def fresh():
-        world = make_world(script=lambda w: w.run(DAY))
-        world.put(DAY, ["a"])
-        return world
-
-    with pytest.raises((Counterexample, twice.TwiceError)):
-        check(deaths_at_every_point(fresh))
-
-
-@pytest.mark.stores("memory")
-def test_the_harness_catches_an_executor_that_confirms_before_it_publishes(make_world, monkeypatch):
-    from twice.execute import _Attempt
-
-    original = _Attempt._receipt
-
-    def confirms_first(self, plan, part, staged, rows):
-        receipt = original(self, plan, part, staged, rows)
-        self.ledger.confirm(self.name, receipt, 0)
-        return receipt
-
-    monkeypatch.setattr(_Attempt, "_receipt", confirms_first)
-
-    def fresh():
-        world = make_world(script=lambda w: w.run(DAY))
-        world.put(DAY, ["a"])
-        return world
-
-    with pytest.raises(Counterexample, match="rerun failed"):
-        check(deaths_at_every_point(fresh))
 
 
 @pytest.mark.parametrize("shape", CORRECTED)

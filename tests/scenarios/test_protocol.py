@@ -130,6 +130,17 @@ def test_114_a_slot_restored_away_is_refused_and_forced_back_once(two_days):
     assert two_days.by_day() == {"2024-09-20": ["a", "b"], "2024-09-21": ["c"]}
 
 
+@pytest.mark.stores("memory", "delta")
+def test_a_version_that_was_changed_from_outside_is_not_vouched_for_when_it_comes_back(two_days):
+    two_days.overwrite_by_hand()
+    twice.restore(f"{two_days.kind}:{two_days.target}", 1, project=two_days.project)
+    assert two_days.run("2024-09-20").state == "skipped"
+    two_days.restore_by_hand(2)
+    assert two_days.by_day() == {"2024-09-20": ["foreign"]}
+    with pytest.raises(ProofGone):
+        two_days.run("2024-09-20")
+
+
 def test_105_tidy_against_a_live_run(world):
     """A run has staged and not yet published; tidy takes it for dead; it must not publish holes."""
     world.put("2024-09-20", ["a"])

@@ -574,9 +574,11 @@ class MemoryStore(
                 kept: tuple[tuple[str, Row], ...] = tuple(("", row) for row in rows)
             else:
                 why = f"the table was restored to version {restored_to} in version {number}"
+                then = self._tables[name][restored_to]
                 late = {slot for slot, found in now.receipts.items() if (found.first_version or 0) > restored_to}
-                ended = {**now.ended, **dict.fromkeys(late, why)}
-                kept, holds = self._tables[name][restored_to].rows, self._tables[name][restored_to].holds
+                # What was not vouched for in that version is not vouched for when it comes back.
+                ended = {**now.ended, **dict.fromkeys({*late, *then.ended}, why)}
+                kept, holds = then.rows, then.holds
                 # A restore may bring an older edition back, and then the slot is not gone.
                 gone = late - set(holds)
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)

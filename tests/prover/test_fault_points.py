@@ -1,0 +1,132 @@
+"""Is every fault point reached? A point that no pass reaches is one at which nobody ever died."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+import twice
+from points import points_in
+from twice.cli.views import _groups
+from twice.execute import release, take_over
+from twice.faults import armed, recording
+from twice.intervals import parse_moment
+from twice.stores.sweep import sweep
+from ways import DAY, NEXT, Linked, name
+from worlds import World, once_at
+
+SOURCE = Path(twice.__file__).parent
+SPARK = ("stores/parquet", "stores/delta", "stores/files.py", "stores/views.py", "stores/histories.py")
+
+
+def points_of_the_code(*, with_spark):
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if with_spark or not name.startswith(SPARK):
+            yield from ((name, point) for point in points_in(path.read_text()))
+
+
+def unreached(reached, *, with_spark):
+    return [
+        (name, point)
+        for name, point in points_of_the_code(with_spark=with_spark)
+        if not any(re.fullmatch(point, one) for one in reached)
+    ]
+
+
+def pass_over_a_table(make):
+    """Backfill, restore, give back, take over."""
+    world = make()
+    for day in (DAY, NEXT):
+        world.put(day, [day])
+    twice.backfill(world.pipeline, DAY, "2024-09-22", project=world.project)
+    twice.restore(f"{world.kind}:{world.target}", 0, project=world.project)
+    release(world.store, world.project.ledger, world.target)
+    take_over(world.store, world.project.ledger, world.target)
+
+
+def pass_over_periods(make):
+    """Fill the tables of two weeks, and freeze them into one of a year."""
+    world = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
+    for day in ("2023-01-02", "2023-01-09"):
+        world.put(day, [day])
+        world.run(day)
+    for into, members in _groups(world.project, world.pipeline, "year", parse_moment("2024-06-01")).items():
+        world.store.freeze(world.target, into, members, world.project.ledger.id)
+
+
+def pass_over_versions(make):
+    """Publish a version behind a name, point at it, and seal the name."""
+    world = make(pattern=twice.proxy(keep=2))
+    target = f"{world.kind}:{world.target}"
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    twice.point(target, twice.versions(target, project=world.project)[0].name, project=world.project)
+    twice.seal(target, "no more", project=world.project)
+
+
+def pass_over_a_history(make):
+    """Publish a slot whose change rows are kept."""
+    world = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
+    world.put(DAY, ["a"])
+    world.run(DAY)
+
+
+PASSES = {
+    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
+    "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
+    "delta": (pass_over_a_table, pass_over_versions),
+}
+
+
+def reached_on(kind, folder, spark=None):
+    """Return the points that are reached by what there is to do on one store."""
+    reached, numbers = [], itertools.count()
+    with armed(recording(reached)):
+        for act in PASSES[kind]:
+            act(lambda **settings: World(folder / f"{kind}{next(numbers)}", kind, spark, **settings))
+    return reached
+
+
+def pass_over_a_log(table, reached):
+    """Link two slots at once into the log of a Parquet table, and sweep what a dead attempt left."""
+    meanwhile = once_at("parquet.manifest.written", lambda: table.run(NEXT, 2))
+
+    def hook(point):
+        reached.append(point)
+        meanwhile(point)
+
+    with armed(hook):
+        table.run(DAY, 1)
+        table.stage(table.work(DAY, name(3)))
+        sweep(table.table, frozenset(), keep_days=0, dry_run=False)
+
+
+def test_every_point_that_needs_no_jvm_is_reached(tmp_path):
+    reached = reached_on("memory", tmp_path)
+    pass_over_a_log(Linked(tmp_path / "log"), reached)
+    assert unreached(reached, with_spark=False) == []
+
+
+@pytest.mark.spark
+def test_every_point_is_reached(tmp_path, spark):
+    reached = [point for kind in PASSES for point in reached_on(kind, tmp_path, spark)]
+    pass_over_a_log(Linked(tmp_path / "log"), reached)
+    file = twice.keyed(file="{start:%Y%m%d}.csv", marker=".done")
+    delivered = World(tmp_path / "files", "parquet", spark, pattern=file)
+    delivered.kind = "files"
+    delivered.put(DAY, ["a"])
+    with armed(recording(reached)):
+        delivered.run(DAY)
+    assert unreached(reached, with_spark=True) == []
+
+
+def test_points_are_found_in_the_text():
+    text = 'reach("a.b"); reach(f"{point}.c"); other("d")\nif x: reach("e")'
+    assert list(points_in(text)) == ["a\\.b", "[\\w.]+\\.c", "e"]
+    assert ("execute.py", "publish\\.before") in set(points_of_the_code(with_spark=False))
+
+
+def test_a_point_that_nothing_reaches_is_named():
+    assert ("execute.py", "publish\\.before") in unreached(["publish.after"], with_spark=False)
