@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Fenced,
         Misuse,
         NotIdempotent,
+        NotProvable,
         NotPublished,
         OutcomeUnknown,
         TwiceError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
+    from twice.prover.proving import prove
 
 __version__ = "0.1.0"
 
@@ -61,6 +63,7 @@ _WHERE = {
     "Fenced": "errors",
     "Misuse": "errors",
     "NotIdempotent": "errors",
+    "NotProvable": "errors",
     "NotPublished": "errors",
     "Outcome": "jobs",
     "OutcomeUnknown": "errors",
@@ -81,6 +84,7 @@ _WHERE = {
     "pipeline": "pipelines",
     "plan": "api",
     "point": "api",
+    "prove": "prover.proving",
     "proxy": "api",
     "publish": "api",
     "query": "api",
@@ -103,6 +107,7 @@ __all__ = [
     "Fenced",
     "Misuse",
     "NotIdempotent",
+    "NotProvable",
     "NotPublished",
     "Outcome",
     "OutcomeUnknown",
@@ -123,6 +128,7 @@ __all__ = [
     "pipeline",
     "plan",
     "point",
+    "prove",
     "proxy",
     "publish",
     "query",

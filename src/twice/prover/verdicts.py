@@ -87,9 +87,7 @@ def _beside_differs(found: Mapping[str, tuple[str, ...]], expected: Mapping[str,
     return None
 
 
-def _receipts_differ(
-    found: Mapping[str, tuple[int, str]], expected: Mapping[str, tuple[int, str]]
-) -> Trouble | None:
+def _receipts_differ(found: Mapping[str, tuple[int, str]], expected: Mapping[str, tuple[int, str]]) -> Trouble | None:
     if found == expected:
         return None
     return Trouble(RECEIPT, f"the receipts differ: {_plain(found)} instead of {_plain(expected)}")

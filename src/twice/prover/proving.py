@@ -1,0 +1,189 @@
+"""How is a pipeline of the user's proven?
+
+Clean runs first, then repeats and deaths in this process, which are fast, then real deaths of other
+processes, the most telling first, until the time is spent. What was left out is said.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twice.api import ProjectLike, opened
+from twice.engine import Engine
+from twice.errors import Misuse, TwiceError, suggestion
+from twice.explain import explain
+from twice.pipelines import Pipeline
+from twice.project import Project
+from twice.prover.budget import Budget, seconds_of
+from twice.prover.deaths import pairs as pairs_of
+from twice.prover.deaths import warm_deaths
+from twice.prover.grounds import Ground, choose_slots, prepare
+from twice.prover.isolation import check_provable
+from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
+from twice.prover.repeats import real_repeats, warm_repeats
+from twice.prover.trials import REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
+from twice.prover.verdicts import STUCK, SURVIVED, Trouble
+from twice.runs import Slot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EACH_WAY_ONCE = len(WAYS) + 1
+
+OnTrial = Callable[[Tried | LeftOut, int], None]
+
+
+def prove(
+    pipeline: Pipeline | str,
+    *,
+    at: str | datetime | None = None,
+    key: str | None = None,
+    pairs: bool = False,
+    seed: int = 0,
+    budget: str = "5m",
+    full: bool = False,
+    only: str | None = None,
+    project: ProjectLike = None,
+    spark: SparkSession | None = None,
+    on_trial: OnTrial | None = None,
+) -> Proof:
+    """Run a pipeline many times in copies of its project, dying in every way, and compare with a clean run.
+
+    Raises:
+        NotProvable: It would reach outside of the copies.
+        Misuse: A clean run does not succeed, or there is no such trial.
+    """
+    home = opened(project, spark)
+    named = isinstance(pipeline, str)
+    chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    check_provable(home, chosen)
+    slots = choose_slots(home, chosen, at, key)
+    clock = Budget(None if full or only else seconds_of(budget))
+    with _workshop() as folder, _sessions(home, chosen, folder) as session:
+        ground = prepare(home, chosen, named, slots, folder, session)
+        trials = _only(list(_trials(ground, seed, pairs=pairs, full=full)), only)
+        tried, left_out = _try_all(ground, trials, clock, on_trial)
+        return Proof(
+            pipeline=chosen.name,
+            slot=slots[0].label,
+            store=ground.subject.kind,
+            points=tuple(ground.points),
+            tried=tuple(tried),
+            left_out=tuple(left_out),
+            notes=tuple(ground.notes),
+            seconds=clock.spent,
+            seconds_left_out=clock.needed(one.means for one in trials if one.name in {two.name for two in left_out}),
+            seed=seed,
+        )
+
+
+@contextmanager
+def _workshop() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="twice-prove-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _sessions(home: Project, pipeline: Pipeline, folder: Path) -> Iterator[Callable[[], SparkSession | None]]:
+    """Offer one Spark session for all worlds: the caller's, or one that is started at its first need."""
+    if home.kind(pipeline.target.store) == "memory":
+        yield lambda: None
+        return
+    if home.engine.started:
+        yield lambda: home.engine.spark
+        return
+    master = str(home.settings["spark.master"])
+    values = dict(home.settings.values)
+    if not master.startswith("local"):
+        values["spark.master"] = replace(values["spark.master"], value="local[2]")
+    conf = {**home.settings.spark_conf, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    engine = Engine(replace(home.settings, root=folder, values=values, spark_conf=conf), lambda: home.engine.kinds)
+    engine.need(home.kind(pipeline.target.store))
+    engine.on_start = home.engine.on_start
+    before = Path.cwd()
+    try:
+        yield lambda: engine.spark
+    finally:
+        os.chdir(before)
+        engine.stop()
+
+
+def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:
+    """Yield what can be tried, the cheapest and most telling first."""
+    yield Trial(REPEAT, "clean", WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
+    yield from warm_repeats(ground)
+    yield from warm_deaths(ground)
+    if pairs:
+        yield from pairs_of(ground, seed)
+    why = why_not_real(ground)
+    if why:
+        ground.notes.append(f"no process of its own was killed: {why}")
+        return
+    # Each way once, then the repeats, then every way at every point.
+    deaths = real_deaths(ground)
+    yield from deaths[:_EACH_WAY_ONCE]
+    yield from real_repeats(ground)
+    yield from deaths[_EACH_WAY_ONCE:]
+    if full:
+        yield from executor_deaths(ground)
+
+
+def _only(trials: list[Trial], only: str | None) -> list[Trial]:
+    if only is None:
+        return trials
+    found = [trial for trial in trials if trial.name == only]
+    if not found:
+        raise Misuse(f"There is no trial {only!r}.", fix=suggestion(only, [trial.name for trial in trials]))
+    return found
+
+
+def _try_all(
+    ground: Ground, trials: Iterable[Trial], clock: Budget, on_trial: OnTrial | None
+) -> tuple[list[Tried], list[LeftOut]]:
+    known = list(trials)
+    tried: list[Tried] = []
+    left_out: list[LeftOut] = []
+    for trial in known:
+        ended = _try(ground, trial, clock) if clock.allows(trial.means) else LeftOut(trial.name, "no time was left")
+        (tried if isinstance(ended, Tried) else left_out).append(ended)  # type: ignore[arg-type]
+        if on_trial:
+            on_trial(ended, len(known))
+    return tried, left_out
+
+
+def _try(ground: Ground, trial: Trial, clock: Budget) -> Tried | LeftOut:
+    began = time.monotonic()
+    try:
+        trouble = trial.attempt()
+    except CannotBeTried as error:
+        return LeftOut(trial.name, str(error))
+    except TwiceError as error:
+        trouble = Trouble(STUCK, str(error))
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises is what was seen
+        trouble = Trouble(STUCK, f"an error that nobody foresaw: {explain(error)}")
+    finally:
+        ground.clear()
+    seconds = time.monotonic() - began
+    clock.took(trial.means, seconds)
+    if trouble is None:
+        return Tried(trial, SURVIVED, "as after one clean run", seconds)
+    return Tried(trial, trouble.kind, trouble.text, seconds, _replay(ground, trial))
+
+
+def _replay(ground: Ground, trial: Trial) -> str:
+    """Return the shortest command that shows it again."""
+    slot: Slot = ground.subject.slot
+    which = f" --at {slot.label}" if slot.interval else f" --key {slot.part}" if slot.part else ""
+    return f"twice prove {ground.subject.declared.name}{which} --only {trial.name}"
