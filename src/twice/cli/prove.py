@@ -63,7 +63,7 @@ def prove_command(
     from twice.prover.proving import prove
     from twice.prover.reports import junit_xml
 
-    project = opened(folder)
+    project = opened(folder, only_looking=True)
     warn(project.pipeline(name))
     with ExitStack() as drawing:
         proof = prove(
@@ -117,6 +117,8 @@ def _write(file: str, text: str) -> None:
 
 
 def _print(proof: Proof) -> None:
+    from twice.prover.reports import told
+
     print(f"{proof.pipeline} {proof.slot} -> {proof.store}: {proof.verdict}")
     rows = []
     for point, tried in proof.by_point().items():
@@ -125,7 +127,7 @@ def _print(proof: Proof) -> None:
         rows.append((point, ", ".join(fine), ", ".join(bad)))
     print_table(["point", "survived", "did not"], rows, empty="Nothing was tried.")
     for one in proof.counterexamples[:_SHOWN]:
-        print(f"\n{one.trial.name}: {one.verdict}\n  It {one.trial.does}.\n  Seen: {one.seen}\n  Again: {one.replay}")
+        print(f"\n{told(one)}")
     if proof.counterexamples[_SHOWN:]:
         print(f"\nand {len(proof.counterexamples) - _SHOWN} more; --output json lists all")
     print()

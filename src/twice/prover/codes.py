@@ -199,6 +199,11 @@ def _suspects_in(node: ast.AST, column: str, *, ordered: bool) -> Iterator[Suspe
             yield Suspect(f"{called}()", filled, node.lineno)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from (Suspect(s.expression, s.column or column, node.lineno) for s in _suspects_in_sql(node.value, 0))
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            named = str(key.value) if isinstance(key, ast.Constant) else column
+            yield from _suspects_in(value, named, ordered=ordered)
+        return
     for child in ast.iter_child_nodes(node):
         yield from _suspects_in(child, column if child is receiver else filled, ordered=ordered)
 

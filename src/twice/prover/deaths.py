@@ -26,15 +26,25 @@ DEATHS = {
 }
 
 
-def warm_deaths(ground: Ground) -> Iterator[Trial]:
-    """Yield every way to die in this process, at every point."""
-    for point in ground.points:
-        for way, (death, does) in DEATHS.items():
-            yield Trial(point, way, WARM, does, lambda p=point, d=death: _dies(ground, dying_at(p, d)))  # type: ignore[misc]
+def deaths_at(ground: Ground, way: str) -> Iterator[Trial]:
+    """Yield one way to die in this process, at every point, from the publish outwards."""
+    death, does = DEATHS[way]
+    for point in by_telling(ground.points):
+        yield Trial(point, way, WARM, does, lambda p=point: _dies(ground, dying_at(p, death)))  # type: ignore[misc]
+
+
+def twins(ground: Ground) -> Iterator[Trial]:
+    """Yield meetings with a twin, at every point at which nothing is locked."""
+    does = "pauses there while a twin does all the work, then goes on, then runs again"
     for point in ground.points:
         if not point.startswith(_UNDER_A_LOCK):
-            does = "pauses there while a twin does all the work, then goes on, then runs again"
             yield Trial(point, "twin", WARM, does, lambda p=point: _meets_a_twin(ground, p))  # type: ignore[misc]
+
+
+def by_telling(points: list[str]) -> list[str]:
+    """Order points by their distance from the publish, later ones first."""
+    publish = points.index("publish.after") if "publish.after" in points else len(points) // 2
+    return sorted(points, key=lambda point: (abs(points.index(point) - publish), -points.index(point)))
 
 
 def pairs(ground: Ground, seed: int) -> list[Trial]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from twice.faults import NOBODY_TO_KILL
+from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
 from twice.prover.harness import lies, recovers
 from twice.prover.killers import Ended, run_asleep, run_command
@@ -70,7 +71,7 @@ def why_not_real(ground: Ground) -> str:
 
 def real_deaths(ground: Ground) -> list[Trial]:
     """Return every real death, the most telling ones first: each way once, then kills from the publish outwards."""
-    ranked = _by_telling(ground.points)
+    ranked = by_telling(ground.points)
     found = [_trial(ground, way, ranked[0]) for way in ("kill",)]
     found += [
         _trial(ground, name, point) for name, way in WAYS.items() for point in way.telling if point in ground.points
@@ -87,12 +88,6 @@ def executor_deaths(ground: Ground) -> Iterator[Trial]:
     )
     twice = "runs on a cluster of two on this machine that starts slow tasks twice (speculation)"
     yield Trial("rows.ready", "speculation", CLUSTER, twice, lambda: _on_a_cluster(ground, "", _SPECULATION))
-
-
-def _by_telling(points: list[str]) -> list[str]:
-    """Order points by their distance from the publish, later ones first."""
-    publish = points.index("publish.after") if "publish.after" in points else len(points) // 2
-    return sorted(points, key=lambda point: (abs(points.index(point) - publish), -points.index(point)))
 
 
 def _trial(ground: Ground, name: str, point: str) -> Trial:

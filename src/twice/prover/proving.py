@@ -7,25 +7,28 @@ processes, the most telling first, until the time is spent. What was left out is
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from datetime import time as time_of_day
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
-from twice.api import ProjectLike, opened
+from twice.api import ProjectLike
 from twice.engine import Engine
 from twice.errors import Misuse, TwiceError, suggestion
 from twice.explain import explain
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.budget import Budget, seconds_of
+from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
-from twice.prover.deaths import warm_deaths
 from twice.prover.grounds import Ground, choose_slots, prepare
 from twice.prover.isolation import check_provable
 from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EACH_WAY_ONCE = len(WAYS) + 1
+# The clean runs are made in any case, since everything is compared with them.
+_CLEAN = f"{REPEAT}/clean"
 
 OnTrial = Callable[[Tried | LeftOut, int], None]
 
@@ -62,7 +67,7 @@ def prove(
         NotProvable: It would reach outside of the copies.
         Misuse: A clean run does not succeed, or there is no such trial.
     """
-    home = opened(project, spark)
+    home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
     named = isinstance(pipeline, str)
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     check_provable(home, chosen)
@@ -72,6 +77,7 @@ def prove(
         ground = prepare(home, chosen, named, slots, folder, session)
         trials = _only(list(_trials(ground, seed, pairs=pairs, full=full)), only)
         tried, left_out = _try_all(ground, trials, clock, on_trial)
+        _check_tried(tried, left_out, clock)
         return Proof(
             pipeline=chosen.name,
             slot=slots[0].label,
@@ -123,8 +129,10 @@ def _sessions(home: Project, pipeline: Pipeline, folder: Path) -> Iterator[Calla
 def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:
     """Yield what can be tried, the cheapest and most telling first."""
     yield Trial(REPEAT, "clean", WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
+    yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
-    yield from warm_deaths(ground)
+    yield from deaths_at(ground, "lost-reply")
+    yield from twins(ground)
     if pairs:
         yield from pairs_of(ground, seed)
     why = why_not_real(ground)
@@ -156,11 +164,22 @@ def _try_all(
     tried: list[Tried] = []
     left_out: list[LeftOut] = []
     for trial in known:
-        ended = _try(ground, trial, clock) if clock.allows(trial.means) else LeftOut(trial.name, "no time was left")
+        timely = clock.allows(trial.means) or trial.name == _CLEAN
+        ended = _try(ground, trial, clock) if timely else LeftOut(trial.name, "no time was left")
         (tried if isinstance(ended, Tried) else left_out).append(ended)  # type: ignore[arg-type]
         if on_trial:
             on_trial(ended, len(known))
     return tried, left_out
+
+
+def _check_tried(tried: Sequence[Tried], left_out: Sequence[LeftOut], clock: Budget) -> None:
+    """No verdict is better than one that rests on nothing."""
+    if left_out and all(one.survived and one.trial.name == _CLEAN for one in tried):
+        raise Misuse(
+            f"The time was spent before anything could be tried: clean runs alone took {clock.spent:.0f} s.",
+            f"The first trial that was left out is {left_out[0].name}: {left_out[0].why}.",
+            "Give it more time with --budget.",
+        )
 
 
 def _try(ground: Ground, trial: Trial, clock: Budget) -> Tried | LeftOut:
@@ -184,6 +203,14 @@ def _try(ground: Ground, trial: Trial, clock: Budget) -> Tried | LeftOut:
 
 def _replay(ground: Ground, trial: Trial) -> str:
     """Return the shortest command that shows it again."""
-    slot: Slot = ground.subject.slot
-    which = f" --at {slot.label}" if slot.interval else f" --key {slot.part}" if slot.part else ""
+    slot, zone = ground.subject.slot, ground.subject.declared.zone
+    which = (
+        f" --at {_short(slot, zone)}" if slot.interval else f" --key {shlex.quote(str(slot.part))}" if slot.part else ""
+    )
     return f"twice prove {ground.subject.declared.name}{which} --only {trial.name}"
+
+
+def _short(slot: Slot, zone: str) -> str:
+    """Write the start of a slot as shortly as `--at` understands it: a date means midnight in the pipeline's zone."""
+    start = slot.interval.start.astimezone(ZoneInfo(zone)) if slot.interval else None
+    return start.date().isoformat() if start and start.time() == time_of_day() else slot.label

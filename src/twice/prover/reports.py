@@ -1,10 +1,15 @@
-"""How is a proof told to a build server?"""
+"""How is a proof told to people, and to a build server?"""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from twice.prover.trials import Proof
+from twice.prover.trials import Proof, Tried
+
+
+def told(one: Tried) -> str:
+    """Tell a counterexample: what was done, what was seen, and how to see it again."""
+    return f"{one.trial.name}: {one.verdict}\n  It {one.trial.does}.\n  Seen: {one.seen}\n  Again: {one.replay}"
 
 
 def junit_xml(proof: Proof) -> str:
@@ -22,7 +27,7 @@ def junit_xml(proof: Proof) -> str:
         case = _case(suite, proof, one.trial.name, one.seconds)
         if not one.survived:
             failure = ET.SubElement(case, "failure", type=one.verdict, message=_printable(one.seen))
-            failure.text = _printable(f"It {one.trial.does}.\n{one.seen}\nAgain: {one.replay}")
+            failure.text = _printable(told(one))
     for left in proof.left_out:
         ET.SubElement(_case(suite, proof, left.name, 0), "skipped", message=_printable(left.why))
     ET.indent(suite)

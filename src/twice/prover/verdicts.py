@@ -107,4 +107,4 @@ def _plain(receipts: Mapping[str, tuple[int, str]]) -> str:
 def _some(rows: Counter[str]) -> str:
     shown = [row if len(row) <= _LONGEST_SHOWN else row[: _LONGEST_SHOWN - 1] + "…" for row in sorted(rows)[:_SHOWN]]
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return f"{shown}{more}"
+    return f"{', '.join(shown) or 'none'}{more}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +86,13 @@ def _parquet_rows(path: Path) -> list[str]:
 def canonical(row: Any, without: frozenset[str] = frozenset()) -> str:
     """Write a row as a text that is the same whatever the order of its columns and of its maps."""
     values = row.asDict(recursive=True) if hasattr(row, "asDict") else dict(row)
-    return repr(sorted((name, _settled(value)) for name, value in values.items() if name not in without))
+    return "(" + ", ".join(f"{name}={_text(one)}" for name, one in sorted(values.items()) if name not in without) + ")"
 
 
-def _settled(value: Any) -> Any:
-    """Write a value so that equal values are equal texts."""
+def _text(value: Any) -> str:
+    """Write a value so that equal values, and no others, are equal texts."""
     if isinstance(value, dict):
-        return repr(sorted((repr(key), _settled(one)) for key, one in value.items()))
+        return "{" + ", ".join(sorted(f"{_text(key)}: {_text(one)}" for key, one in value.items())) + "}"
     if isinstance(value, list | tuple):
-        return repr([_settled(one) for one in value])
-    return repr(value)
+        return f"[{', '.join(map(_text, value))}]"
+    return value.isoformat() if isinstance(value, date) else repr(value)

@@ -179,8 +179,10 @@ class ProjectWorld:
     # ---------------------------------------------------------------- what is left over
 
     def tidy(self) -> None:
-        """Remove what nothing uses, as `twice tidy --keep-days 0` does."""
+        """Remove what nothing uses, as `twice tidy --keep-days 0` does; Delta keeps its files for days in any case."""
         target = self.subject.target
+        if self.subject.kind == "delta":
+            return
         with self.entered() as project:
             project.store(target.store).tidy(target.name, frozenset(), keep_days=0, dry_run=False)
 
