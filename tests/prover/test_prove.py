@@ -69,6 +69,18 @@ def test_a_transform_that_appends_by_hand_is_caught_and_its_command_shows_it_aga
     assert "in by_hand.csv: 16 rows instead of 12" in capsys.readouterr().out
 
 
+def test_modules_of_the_project_are_those_of_the_copy(memory_project):
+    folder = memory_project("from helpers import note\nnote(rows)\nreturn rows")
+    (folder / "helpers.py").write_text(
+        "from pathlib import Path\n\n\ndef note(rows):\n"
+        "    with (Path(__file__).parent / 'notes.csv').open('a') as file:\n        file.write('a run\\n')\n"
+    )
+    proof = twice.prove("visits", project=folder, only="stage.after/died")
+    assert [one.verdict for one in proof.counterexamples] == [verdicts.EFFECT]
+    assert not (folder / "notes.csv").exists()
+    assert "helpers" not in sys.modules
+
+
 def test_a_transform_that_appends_by_hand_survives_where_it_is_not_run_again(memory_project):
     assert twice.prove("visits", project=memory_project(BY_HAND), only="publish.after/died").survived
 

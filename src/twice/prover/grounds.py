@@ -139,7 +139,14 @@ def prepare(
     overrides = {} if master.startswith("local") else {"spark.master": "local[2]"}
     kind = project.kind(pipeline.target.store)
     subject = Subject(
-        pipeline.name if named else pipeline, pipeline, main, neighbours, kind, session, overrides=overrides
+        pipeline=pipeline.name if named else pipeline,
+        declared=pipeline,
+        slot=main,
+        neighbours=neighbours,
+        kind=kind,
+        home=project.root,
+        session=session,
+        overrides=overrides,
     )
     empty = ProjectWorld(folder / "empty", subject)
     notes += copy_project(project, empty.folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -107,8 +108,9 @@ def _sessions(home: Project, pipeline: Pipeline, folder: Path) -> Iterator[Calla
     if home.kind(pipeline.target.store) == "memory":
         yield lambda: None
         return
-    if home.engine.started:
-        yield lambda: home.engine.spark
+    theirs = home.engine.spark if home.engine.started else _running()
+    if theirs is not None:
+        yield lambda: theirs
         return
     master = str(home.settings["spark.master"])
     values = dict(home.settings.values)
@@ -124,6 +126,12 @@ def _sessions(home: Project, pipeline: Pipeline, folder: Path) -> Iterator[Calla
     finally:
         os.chdir(before)
         engine.stop()
+
+
+def _running() -> SparkSession | None:
+    """Return a session that this process has already: it would be shared anyway, and is not ours to stop."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark.SparkSession.getActiveSession() if pyspark else None
 
 
 def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:

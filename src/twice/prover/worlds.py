@@ -10,6 +10,7 @@ import copy
 import itertools
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ class Subject:
     slot: Slot
     neighbours: tuple[Slot, ...]
     kind: str
+    home: Path
     session: Callable[[], SparkSession | None]
     ignored: frozenset[str] = frozenset()
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class ProjectWorld:
         os.chdir(self.folder)
         self.spark = self.spark or _session_of(self.subject.session(), self.folder, self.conf)
         try:
-            with _relative_paths_lead_to(self.folder, self.spark):
+            with _relative_paths_lead_to(self.folder, self.spark), _modules_of_its_own(self.folder, self.subject.home):
                 overrides = {"ledger.url": LEDGER, "leases.seconds": 0.0, **self.subject.overrides}
                 found = settings.load(self.folder, overrides)
                 stores = {"memory": self.memory} if self.subject.kind == "memory" else None
@@ -233,3 +235,29 @@ def _relative_paths_lead_to(folder: Path, spark: SparkSession | None) -> Iterato
         yield
     finally:
         files.setWorkingDirectory(before)
+
+
+@contextmanager
+def _modules_of_its_own(folder: Path, home: Path) -> Iterator[None]:
+    """Let a world import its own copies of the project's modules: a module may find its files by where it lies itself."""
+    before, path = dict(sys.modules), list(sys.path)
+    for name in [name for name, module in before.items() if _is_of_the_project(name, module, home)]:
+        del sys.modules[name]
+    sys.path[:] = [place for place in path if not _is_inside(place, home)]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in [name for name, module in sys.modules.items() if _is_of_the_project(name, module, folder)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _is_of_the_project(name: str, module: Any, home: Path) -> bool:
+    return name.partition(".")[0] != "twice" and _is_inside(getattr(module, "__file__", None) or "", home)
+
+
+def _is_inside(path: str, home: Path) -> bool:
+    """Tell whether a file belongs to the project, and not to the packages that it has installed."""
+    place = Path(path)
+    return bool(path) and place.is_relative_to(home) and not {"site-packages", ".venv", "venv"} & set(place.parts)
