@@ -161,8 +161,8 @@ def test_a_trial_that_does_not_exist_is_refused_with_the_nearest(memory_project)
         twice.prove("visits", project=memory_project(), only="publish.after/die")
 
 
-def test_pairs_die_in_the_rerun_too(memory_project):
-    proof = twice.prove("visits", project=memory_project(), pairs=True, only="stage.after+publish.after/died")
+def test_a_pair_dies_in_the_rerun_too(memory_project):
+    proof = twice.prove("visits", project=memory_project(), only="stage.after+publish.after/died")
     assert proof.survived
     assert len(proof.tried) == 1
 

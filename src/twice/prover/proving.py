@@ -76,7 +76,9 @@ def prove(
     clock = Budget(None if full or only else seconds_of(budget))
     with _workshop() as folder, _sessions(home, chosen, folder) as session:
         ground = prepare(home, chosen, named, slots, folder, session)
-        trials = _only(list(_trials(ground, seed, pairs=pairs, full=full)), only)
+        # One that is named is found whether or not it would be tried unasked.
+        asked = bool(only)
+        trials = _only(list(_trials(ground, seed, pairs=pairs or asked, full=full or asked)), only)
         tried, left_out = _try_all(ground, trials, clock, on_trial)
         _check_tried(tried, left_out, clock)
         return Proof(
