@@ -92,7 +92,8 @@ def test_a_real_death_is_died_and_survived(kind, spark, project, trial):
 
 @pytest.mark.stores("parquet")
 @pytest.mark.parametrize(
-    "trial", ["publish.before/pause", "rows.ready/disk-full", "rows.ready/fsync", "repeat/at-once"]
+    "trial",
+    ["publish.before/pause", "rows.ready/disk-full", "rows.ready/fsync", "repeat/at-once", "rows.ready/kill-executor"],
 )
 def test_a_real_mishap_is_survived(kind, spark, project, trial):
     proof = twice.prove("visits", project=project(kind), spark=spark, only=trial)

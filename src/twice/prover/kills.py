@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from twice.errors import Misuse
 from twice.faults import NOBODY_TO_KILL
 from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
@@ -23,7 +24,8 @@ from twice.prover.worlds import LEDGER, ProjectWorld
 # A run of a few rows is over before a JVM would have compiled it well, so it does not try.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _LEASE_SECONDS = 1.0
-_CLUSTER = "local-cluster[2,1,768]"
+# Workers have as much memory as an executor asks for by default; with less, Spark does not start.
+_CLUSTER = "local-cluster[2,1,1024]"
 _SPECULATION = (
     "--conf spark.speculation=true --conf spark.speculation.interval=50ms --conf spark.speculation.quantile=0.1"
 )
@@ -123,6 +125,8 @@ def _on_a_cluster(ground: Ground, fault: str, conf: str = "") -> Trouble | None:
     if conf:
         settings["PYSPARK_SUBMIT_ARGS"] = f"{conf} pyspark-shell"
     ended = run_command(words(world), world.folder, fault, settings)
+    if ended.code == Misuse.exit_code:
+        raise CannotBeTried("a cluster of two executors does not start on this machine")
     return _judge(ground, world, ended, must_die=False)
 
 
