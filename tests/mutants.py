@@ -134,7 +134,7 @@ def append_without_a_receipt(patch):
     "the receipt comes in a commit of its own, after the rows",
     by="death at every point",
     given=APPEND,
-    shows="Died at memory.between: the rows differ",
+    shows="Died at memory.between: 4 rows instead of 2",
 )
 def receipt_after_the_rows(patch):
     real = MemoryStore.publish
@@ -452,7 +452,7 @@ def cleanup_after_an_unknown_outcome(patch):
 @mutant(
     "a run without an answer believes that it has published",
     by="death at every point",
-    shows="said to have succeeded, but the rows differ",
+    shows="said to have succeeded, but 0 rows instead of 2",
 )
 def lost_reply_taken_for_success(patch):
     real = _Attempt._settle
@@ -563,7 +563,7 @@ def companions_not_confirmed(patch):
     patch.setattr(execute, "_skip", alone)
 
 
-@mutant("a slot that was begun once counts as done", by="death in a backfill", shows="the rows differ")
+@mutant("a slot that was begun once counts as done", by="death in a backfill", shows="2 rows instead of 3")
 def backfill_that_counts_beginnings(patch):
     real = backfills.left_of
 

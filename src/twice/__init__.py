@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Fenced,
         Misuse,
         NotIdempotent,
+        NotProvable,
         NotPublished,
         OutcomeUnknown,
         TwiceError,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
+    from twice.prover.proving import prove
 
 __version__ = "0.1.0"
 
@@ -64,6 +66,7 @@ _WHERE = {
     "Finding": "findings",
     "Misuse": "errors",
     "NotIdempotent": "errors",
+    "NotProvable": "errors",
     "NotPublished": "errors",
     "Outcome": "jobs",
     "OutcomeUnknown": "errors",
@@ -85,6 +88,7 @@ _WHERE = {
     "pipeline": "pipelines",
     "plan": "api",
     "point": "api",
+    "prove": "prover.proving",
     "proxy": "api",
     "publish": "api",
     "query": "api",
@@ -108,6 +112,7 @@ __all__ = [
     "Finding",
     "Misuse",
     "NotIdempotent",
+    "NotProvable",
     "NotPublished",
     "Outcome",
     "OutcomeUnknown",
@@ -129,6 +134,7 @@ __all__ = [
     "pipeline",
     "plan",
     "point",
+    "prove",
     "proxy",
     "publish",
     "query",

@@ -5,6 +5,7 @@ Errors are typed by the answer, because the answer decides the next move:
     TwiceError
       Misuse            2   nothing started; correct the project or the command
         Unsupported         this store cannot carry this pattern
+        NotProvable         a proof of this pipeline would reach outside of its copies
       NotPublished      1   the slot shows nothing new; running again is safe
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
@@ -45,6 +46,10 @@ class Misuse(TwiceError):
 
 class Unsupported(Misuse):
     """The store cannot keep the promise of the pattern, so nothing was touched."""
+
+
+class NotProvable(Misuse):
+    """A proof could not be kept apart from the real tables, files or services, so nothing was tried."""
 
 
 class NotPublished(TwiceError):

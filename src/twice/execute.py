@@ -481,6 +481,7 @@ class _Attempt:
             computed = parts[:1] if self.job.pattern.keeps_history else parts
             rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else computed)]
             whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
+            reach("rows.ready")
             staged = plan.stage.act(self.store, work, whole)
         except Conflict:
             raise

@@ -9,18 +9,30 @@ A process started with TWICE_FAULTS set arms itself:
     TWICE_FAULTS=record:/tmp/points      append the name of each point to the file
     TWICE_FAULTS=kill:publish.after      SIGKILL the whole process group at the point
     TWICE_FAULTS=kill:stage.after#2      the same, the second time the point is reached
+    TWICE_FAULTS=kill-python:POINT       SIGKILL this process alone: its JVM is left an orphan
+    TWICE_FAULTS=kill-jvm:POINT          SIGKILL the JVM alone
+    TWICE_FAULTS=kill-executor:POINT     SIGKILL one executor that is a process of its own
     TWICE_FAULTS=pause:publish.before    SIGSTOP this process at the point
+    TWICE_FAULTS=raise:POINT             raise an ordinary error
+    TWICE_FAULTS=lost:publish.after      raise what a lost reply looks like
+    TWICE_FAULTS=disk-full:POINT         from the point on no file of Python or the JVM can grow (RLIMIT_FSIZE)
+    TWICE_FAULTS=fsync:POINT             from the point on every fsync of Python fails with EIO
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Action = Callable[[str], None]
+
+NOBODY_TO_KILL = "nobody to kill"
 
 
 class Died(BaseException):
@@ -74,22 +86,104 @@ def dying_at(fatal: str, how: type[BaseException] = Died, visit: int = 1) -> Act
 
 def _from_environment(spec: str) -> Action:
     kind, _, rest = spec.partition(":")
-    if kind not in ("record", "kill", "pause"):
-        raise ValueError(f"TWICE_FAULTS={spec!r} is not known: record:FILE, kill:POINT or pause:POINT")
-    point, _, number = rest.partition("#")
     if kind == "record":
         return _recorder(rest)
+    if kind not in _FAULTS:
+        known = ", ".join(f"{name}:POINT" for name in _FAULTS)
+        raise ValueError(f"TWICE_FAULTS={spec!r} is not known: record:FILE, {known}")
+    point, _, number = rest.partition("#")
     wanted = int(number or 1)
     visits = itertools.count(1)
 
     def act(reached: str) -> None:
         if reached == point and next(visits) == wanted:
-            if kind == "kill":
-                os.killpg(os.getpgrp(), signal.SIGKILL)
-            elif kind == "pause":
-                os.kill(os.getpid(), signal.SIGSTOP)
+            _FAULTS[kind](reached)
 
     return act
+
+
+def _kill_group(_: str) -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _kill_python(_: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_jvm(point: str) -> None:
+    jvm = _jvm()
+    if jvm is None:
+        raise RuntimeError(f"{NOBODY_TO_KILL} at {point}: there is no JVM")
+    os.kill(jvm, signal.SIGKILL)
+
+
+def _kill_executor(point: str) -> None:
+    executors = _in_this_group("CoarseGrainedExecutorBackend")
+    if not executors:
+        raise RuntimeError(f"{NOBODY_TO_KILL} at {point}: no executor has a process of its own")
+    os.kill(min(executors), signal.SIGKILL)
+
+
+def _pause(_: str) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _raise(point: str) -> None:
+    raise RuntimeError(f"an error was raised at {point}")
+
+
+def _lose_the_reply(point: str) -> None:
+    raise LostReply(point)
+
+
+def _fill_the_disk(_: str) -> None:
+    """Let no file grow any more: what a full disk does, without filling anybody's disk."""
+    import resource
+
+    for pid in filter(None, (os.getpid(), _jvm())):
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+
+
+def _break_fsync(_: str) -> None:
+    def fail(fd: Any) -> None:
+        raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: fsync of {fd}")
+
+    os.fsync = fail
+
+
+_FAULTS: dict[str, Action] = {
+    "kill": _kill_group,
+    "kill-python": _kill_python,
+    "kill-jvm": _kill_jvm,
+    "kill-executor": _kill_executor,
+    "pause": _pause,
+    "raise": _raise,
+    "lost": _lose_the_reply,
+    "disk-full": _fill_the_disk,
+    "fsync": _break_fsync,
+}
+
+
+def _jvm() -> int | None:
+    """Return the process of the JVM that PySpark started, if it did."""
+    pyspark: Any = sys.modules.get("pyspark")
+    gateway = pyspark.SparkContext._gateway if pyspark else None
+    process = getattr(gateway, "proc", None)
+    return int(process.pid) if process else None
+
+
+def _in_this_group(command: str) -> list[int]:
+    """Return the processes of this group whose command line holds a word."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as line:
+                if command.encode() in line.read() and os.getpgid(int(name)) == os.getpgrp():
+                    found.append(int(name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
 
 
 def _recorder(path: str) -> Action:

@@ -60,13 +60,19 @@ class Project:
     """Everything that a run needs, opened at its first use."""
 
     def __init__(
-        self, found: settings.Settings, spark: SparkSession | None = None, *, only_looking: bool = False
+        self,
+        found: settings.Settings,
+        spark: SparkSession | None = None,
+        *,
+        only_looking: bool = False,
+        stores: Mapping[str, Store] | None = None,
     ) -> None:
         self.settings = found
         self.root = found.root
         self._spark = spark
         self.only_looking = only_looking
-        self._stores: dict[str, Store] = {}
+        # A store that lives in this process alone outlives a project only if it is handed on.
+        self._stores: dict[str, Store] = dict(stores or {})
         self.opening = threading.RLock()
 
     @classmethod

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sessions import with_session
 from twice.cli import main
 from twice.cli.project import visits_csv
-from twice.project import Project
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,6 @@ class Home:
         text = file.read_text(encoding="utf-8")
         assert old in text
         file.write_text(text.replace(old, new), encoding="utf-8")
-
-
-def with_session(patch, session):
-    """Let every project that is opened use this session."""
-    opened = Project.open.__func__
-
-    def open_with(cls, folder=None, *, spark=None, **settings):
-        return opened(cls, folder, spark=spark or session, **settings)
-
-    patch.setattr(Project, "open", classmethod(open_with))
 
 
 @pytest.fixture(autouse=True)

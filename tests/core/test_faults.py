@@ -71,6 +71,66 @@ def test_a_process_is_paused_and_goes_on_when_it_is_woken():
     assert process.returncode == 0
 
 
+def test_python_alone_is_killed_and_its_children_live_on():
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {REACHES!r}])\nprint('still here')"
+    killed = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TWICE_FAULTS": "kill-python:two"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.stdout == "one\nstill here\n"
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ("raise:two", "RuntimeError: an error was raised at two"),
+        ("lost:two", "LostReply: two"),
+        ("kill-jvm:two", "nobody to kill at two"),
+        ("kill-executor:two", "nobody to kill at two"),
+        ("tickle:two", "is not known: record:FILE, kill:POINT"),
+    ],
+)
+def test_an_error_is_raised_at_the_point(faults, said):
+    ended = subprocess.run(
+        [sys.executable, "-c", REACHES],
+        env={**os.environ, "TWICE_FAULTS": faults},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert ended.stdout == ("" if "tickle" in faults else "one\n")
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"), [("disk-full:two", "File too large"), ("fsync:two", "Input/output error: fsync of")]
+)
+def test_the_disk_fails_from_the_point_on(faults, said, tmp_path):
+    program = """
+import os, sys
+from twice.faults import reach
+for point in ("one", "two"):
+    reach(point)
+    with open(sys.argv[1], "wb", buffering=0) as file:
+        file.write(b"some bytes")
+        os.fsync(file.fileno())
+    print(point, flush=True)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "file")],
+        env={**os.environ, "TWICE_FAULTS": faults},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.stdout, ended.returncode) == ("one\n", 1)
+    assert said in ended.stderr
+
+
 def test_points_are_recorded_in_the_order_in_which_they_are_reached(tmp_path):
     assert run(f"record:{tmp_path}/points#1")[1] == 0
     assert (tmp_path / "points#1").read_text().split() == ["one", "two", "two", "three"]

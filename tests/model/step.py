@@ -12,7 +12,7 @@ PASSES = {
     "inputs.resolved": ("inputs.resolved",),
     "lease.taken": ("intended", "lease.taken"),
     "view.opened": ("view.open.before", "view.opened"),
-    "stage.after": ("stage.before", "stage.after"),
+    "stage.after": ("stage.before", "rows.ready", "stage.after"),
     "publish.before": ("looked.again", "publish.before"),
     "memory.publish": ("memory.publish",),
     "read.back": ("publish.after", "read.back"),

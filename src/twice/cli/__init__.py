@@ -39,6 +39,7 @@ _COMMANDS = {
     "adopt": ("ledger", "Take over a target from another ledger, or a filled table."),
     "release": ("ledger", "Give a target back: no ledger owns it any more."),
     "tidy": ("ledger", "Remove leftovers of dead attempts and old versions."),
+    "prove": ("prove", "Show that a pipeline can be run twice, or how it cannot."),
     "advise": ("advise", "Say which pattern fits, why, and what it costs."),
     "matrix": ("look", "Show which store carries which pattern."),
     "ledger": ("ledger", "Rebuild the ledger from the stores."),

@@ -6,21 +6,13 @@ and another for the lost reply. Real kills of whole process groups are in `kille
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from twice.errors import OutcomeUnknown, TwiceError
-from twice.faults import Died, LostReply, armed, dying_at, recording
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What is compared: rows as a multiset, receipts by slot, and what the ledger believes."""
-
-    rows: tuple[str, ...]
-    receipts: Mapping[str, tuple[int, str]]
-    ledger: Mapping[str, tuple[int, str]]
+from twice.faults import Action, Died, LostReply, armed, dying_at, recording
+from twice.prover.verdicts import LIED, LITTER, STUCK, Snapshot, Trouble, difference
 
 
 class World(Protocol):
@@ -45,7 +37,7 @@ class Verdict:
 
     point: str
     death: str
-    trouble: str = ""
+    trouble: Trouble | None = None
 
 
 class Counterexample(AssertionError):
@@ -75,48 +67,56 @@ def deaths_at_every_point(make_world: Callable[[], World], *, thorough: bool = T
         if not thorough and number < first:
             continue
         for death in (Died, LostReply) if thorough or number >= publish else (Died,):
-            yield Verdict(point, death.__name__, _survives(make_world(), point, death, expected))
+            yield Verdict(point, death.__name__, survives(make_world(), dying_at(point, death), expected))
 
 
-def _survives(world: World, point: str, death: type[BaseException], expected: Snapshot) -> str:
-    """Return what went wrong, or nothing."""
-    died = False
-    with armed(dying_at(point, death)):
+def survives(
+    world: World, fault: Action, expected: Snapshot, before: Snapshot | None = None, *, again: Action | None = None
+) -> Trouble | None:
+    """Act under a fault, then without one, and say what went wrong, or nothing.
+
+    With `again` the rerun meets a fault too, and a second rerun has to succeed.
+    """
+    for met in (fault, again) if again else (fault,):
+        trouble = _first_act(world, met, expected, before)
+        if trouble:
+            return trouble
+    return recovers(world, expected, before)
+
+
+def _first_act(world: World, fault: Action, expected: Snapshot, before: Snapshot | None) -> Trouble | None:
+    """Act under a fault; whoever lives through it must have told the truth."""
+    with armed(fault):
         try:
             world.act()
-        except death:
-            died = True
+        except (Died, LostReply):
+            return None
         except TwiceError as error:
-            died = True
-            if not isinstance(error, OutcomeUnknown) and world.snapshot().receipts == expected.receipts:
-                return f"exit code {error.exit_code} although the publish landed"
-    if not died and (trouble := difference(world.snapshot(), expected)):
-        return f"said to have succeeded, but {trouble}"
+            return lies(world, error.exit_code, expected)
+    trouble = difference(world.snapshot(), expected, before)
+    return Trouble(LIED, f"said to have succeeded, but {trouble.text}") if trouble else None
+
+
+def lies(world: World, exit_code: int, expected: Snapshot) -> Trouble | None:
+    """Say whether a run that failed said so although its publish landed."""
+    if exit_code != OutcomeUnknown.exit_code and world.snapshot().receipts == expected.receipts:
+        return Trouble(LIED, f"exit code {exit_code} although the publish landed")
+    return None
+
+
+def recovers(world: World, expected: Snapshot, before: Snapshot | None = None) -> Trouble | None:
+    """Run again with all faults over, and say what is not as after a clean run."""
     try:
         world.act()
     except TwiceError as error:
-        return f"the rerun failed: {error}"
-    if trouble := difference(world.snapshot(), expected):
+        return Trouble(STUCK, f"the rerun failed: {error}")
+    trouble = difference(world.snapshot(), expected, before)
+    if trouble:
         return trouble
     world.tidy()
-    return f"{world.litter()} files are left over" if world.litter() else difference(world.snapshot(), expected)
-
-
-def difference(found: Snapshot, expected: Snapshot) -> str:
-    """Say how two snapshots differ, or nothing."""
-    if found.rows != expected.rows:
-        return f"the rows differ: {_sample(found.rows, expected.rows)}"
-    if found.receipts != expected.receipts:
-        return f"the receipts differ: {found.receipts} instead of {expected.receipts}"
-    if found.ledger != expected.ledger:
-        return f"the ledger differs: {found.ledger} instead of {expected.ledger}"
-    return ""
-
-
-def _sample(found: Sequence[str], expected: Sequence[str]) -> str:
-    extra = [row for row in found if row not in expected][:3]
-    lost = [row for row in expected if row not in found][:3]
-    return f"{len(found)} instead of {len(expected)}; extra {extra}, lost {lost}"
+    if left := world.litter():
+        return Trouble(LITTER, f"{left} files are left over")
+    return difference(world.snapshot(), expected, before)
 
 
 def check(verdicts: Iterator[Verdict]) -> list[Verdict]:
@@ -128,6 +128,6 @@ def check(verdicts: Iterator[Verdict]) -> list[Verdict]:
     seen = []
     for verdict in verdicts:
         if verdict.trouble:
-            raise Counterexample(f"{verdict.death} at {verdict.point}: {verdict.trouble}")
+            raise Counterexample(f"{verdict.death} at {verdict.point}: {verdict.trouble.text}")
         seen.append(verdict)
     return seen

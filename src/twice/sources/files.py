@@ -131,6 +131,13 @@ class Files:
         chosen.check()
         return chosen
 
+    def counts_for(self, place: Place) -> list[str]:
+        """Name all files whose presence or content counts for a slot: inputs, marker, one of the next interval."""
+        names = _matching(place.root, self._pattern(place, place.slot.part))
+        marker = self._marker(place)
+        following = _matching(place.root, self._pattern_of_next(place))[:1] if self.ready == "next" else []
+        return [*names, *([marker.path] if marker and marker.path not in names else []), *following]
+
     def waiting(self, place: Place) -> Waiting | None:
         """Say what the slot still waits for, without looking into any file."""
         return self._waiting_beside(self._marker(place), place)

@@ -1,0 +1,146 @@
+"""How does a person see whether a pipeline can be run twice?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option, say
+from twice.cli.progress import Bar, progress
+from twice.cli.walk import opened, warn
+from twice.errors import Misuse
+
+if TYPE_CHECKING:
+    from twice.prover.trials import LeftOut, Proof, Tried
+
+_MINUTE = 60
+_COUNTEREXAMPLE = 5
+_SHOWN = 10
+
+
+@click.command("prove")
+@click.argument("name")
+@click.option("--at", help="Start of the interval to prove; by default the newest closed one that has input.")
+@click.option("--key", help="Batch key, for a pipeline without a calendar.")
+@click.option("--pairs", is_flag=True, help="Also die twice: in the run, and in its rerun.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws the order of pairs.")
+@click.option("--budget", default="5m", show_default=True, help="Time to spend: 90s, 5m, 1h.")
+@click.option("--full", is_flag=True, help="Try everything, however long it takes.")
+@click.option("--only", metavar="POINT/WAY", help="Try this alone, such as publish.after/kill.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write a page that shows the run as a line of points.")
+@click.option("--junit", type=click.Path(dir_okay=False), help="Write a JUnit XML file for a build server.")
+@project_option
+@output_option
+@debug_option
+def prove_command(
+    name: str,
+    at: str | None,
+    key: str | None,
+    pairs: bool,
+    seed: int,
+    budget: str,
+    full: bool,
+    only: str | None,
+    report: str | None,
+    junit: str | None,
+    folder: str | None,
+    output: str,
+) -> int:
+    """Show that NAME can be run twice, or how it cannot: die at every point it passes, run again, compare.
+
+    All of it happens in temporary copies of the project; the real target is never touched.
+
+    \b
+    Examples:
+      twice prove visits
+      twice prove visits --at 2024-10-07 --only publish.after/kill
+      twice prove visits --full --pairs --report proof.html
+    """
+    from twice.prover.proving import prove
+    from twice.prover.reports import junit_xml
+
+    project = opened(folder, only_looking=True)
+    warn(project.pipeline(name))
+    with ExitStack() as drawing:
+        proof = prove(
+            name,
+            at=at,
+            key=key,
+            pairs=pairs,
+            seed=seed,
+            budget=budget,
+            full=full,
+            only=only,
+            project=project,
+            on_trial=_follow(name, drawing),
+        )
+    if report:
+        from twice.prover.pages import page
+
+        _write(report, page(proof))
+    if junit:
+        _write(junit, junit_xml(proof))
+    if output == "json":
+        print_json({"proof": proof.to_json()})
+    else:
+        _print(proof)
+    return 0 if proof.survived else _COUNTEREXAMPLE
+
+
+def _follow(name: str, drawing: ExitStack) -> Callable[[Tried | LeftOut, int], None]:
+    """Return what draws a bar as trials end, and names a counterexample as soon as it is found."""
+    from twice.prover.trials import Tried
+
+    bars: list[Bar | None] = []
+
+    def ended(one: Tried | LeftOut, total: int) -> None:
+        if not bars:
+            bars.append(drawing.enter_context(progress(f"proving {name}", total)))
+        if bars[0]:
+            bars[0].advance(worked=isinstance(one, Tried))
+        if isinstance(one, Tried) and not one.survived:
+            say(f"{one.trial.name}: {one.verdict}")
+
+    return ended
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Misuse(f"{file} cannot be written: {error.strerror or error}.") from error
+    say(f"wrote {file}")
+
+
+def _print(proof: Proof) -> None:
+    from twice.prover.reports import told
+
+    print(f"{proof.pipeline} {proof.slot} -> {proof.store}: {proof.verdict}")
+    rows = []
+    for point, tried in proof.by_point().items():
+        fine = [one.trial.way for one in tried if one.survived]
+        bad = [f"{one.trial.way}: {one.verdict}" for one in tried if not one.survived]
+        rows.append((point, ", ".join(fine), ", ".join(bad)))
+    print_table(["point", "survived", "did not"], rows, empty="Nothing was tried.")
+    for one in proof.counterexamples[:_SHOWN]:
+        print(f"\n{told(one)}")
+    if proof.counterexamples[_SHOWN:]:
+        print(f"\nand {len(proof.counterexamples) - _SHOWN} more; --output json lists all")
+    print()
+    for note in proof.notes:
+        print(f"note: {note}")
+    survived = len(proof.tried) - len(proof.counterexamples)
+    print(f"{survived} of {count(len(proof.tried), 'trial')} survived, in {_length(proof.seconds)}.")
+    for why, names in proof.left_out_by_reason().items():
+        more = f" and {len(names) - 3} more" if names[3:] else ""
+        print(f"left out: {', '.join(names[:3])}{more} ({why})")
+    if proof.seconds_left_out:
+        print(f"The whole would take about {_length(proof.seconds + proof.seconds_left_out)}: --full")
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _MINUTE else f"{seconds / _MINUTE:.0f} min"

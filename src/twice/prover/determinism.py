@@ -1,0 +1,58 @@
+"""Do two clean runs give the same rows, and if not, which column and which expression is it?
+
+A pipeline that reads the clock or throws dice is not made idempotent by any write. It is told apart
+from one that is written wrongly: rows are then compared without the columns that differ by themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twice.pipelines import Pipeline
+from twice.prover.codes import Code, Suspect
+from twice.prover.verdicts import NOT_DETERMINISTIC, Trouble
+from twice.prover.watching import canonical
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def differing_columns(one: Rows, other: Rows) -> list[str]:
+    """Name the columns by which two results differ, as few as explain it; none where the results are equal."""
+    names = sorted({name for row in (*one, *other) for name in row})
+    if _same(one, other, frozenset()):
+        return []
+    for name in names:
+        if _same(one, other, frozenset({name})):
+            return [name]
+    by_themselves = [name for name in names if _values(one, name) != _values(other, name)]
+    if by_themselves and _same(one, other, frozenset(by_themselves)):
+        return by_themselves
+    return names
+
+
+def _same(one: Rows, other: Rows, without: frozenset[str]) -> bool:
+    return Counter(canonical(row, without) for row in one) == Counter(canonical(row, without) for row in other)
+
+
+def _values(rows: Rows, name: str) -> Counter[str]:
+    return Counter(repr(row.get(name)) for row in rows)
+
+
+def explained(pipeline: Pipeline, columns: Sequence[str], between: str) -> Trouble:
+    """Say that two runs differ, in which columns, and by which expression most likely."""
+    suspects = Code(pipeline).suspects()
+    aimed = [one for one in suspects if one.column in columns]
+    likely = aimed or [one for one in suspects if not one.column]
+    named = ", ".join(repr(column) for column in columns)
+    why = f"; likely: {', '.join(map(_told, likely[:3]))}" if likely else "; no usual suspect was found in its code"
+    return Trouble(NOT_DETERMINISTIC, f"{between} differ in {_noun(columns)} {named}{why}")
+
+
+def _noun(columns: Sequence[str]) -> str:
+    return "column" if len(columns) == 1 else "columns"
+
+
+def _told(suspect: Suspect) -> str:
+    return suspect.expression + (f" in line {suspect.line}" if suspect.line else "")

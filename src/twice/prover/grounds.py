@@ -1,0 +1,196 @@
+"""On what ground are trials made: which slots, from which world, compared with which clean run?"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twice.errors import Misuse, TwiceError
+from twice.intervals import Interval
+from twice.pipelines import Pipeline
+from twice.project import Project
+from twice.prover.codes import Code
+from twice.prover.determinism import differing_columns, explained
+from twice.prover.harness import points_of
+from twice.prover.isolation import copy_inputs, copy_project
+from twice.prover.verdicts import Snapshot, Trouble, difference
+from twice.prover.worlds import ProjectWorld, Subject
+from twice.runs import Slot
+from twice.sources.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NEIGHBOURS = 2
+_LOOKED_AT_MOST = 400
+_KEPT_IN_A_CATALOG = frozenset({"saveAsTable", "insertInto"})
+
+
+@dataclass
+class Ground:
+    """A world as it is before the run that is proven, and what a clean run makes of it."""
+
+    folder: Path
+    empty: ProjectWorld
+    template: ProjectWorld
+    before: Snapshot
+    expected: Snapshot
+    points: list[str]
+    clean_files: int
+    differing: Trouble | None = None
+    notes: list[str] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def subject(self) -> Subject:
+        """What is being proven."""
+        return self.template.subject
+
+    def fresh(self, *, empty: bool = False, **changes: Any) -> ProjectWorld:
+        """Return a world of its own for one trial, with the neighbours published or with nothing at all."""
+        base = self.empty if empty else self.template
+        folder = self.folder / "worlds" / str(next(self.numbers))
+        return base.copied(folder, **{"clean_files": self.clean_files, **changes})
+
+    def clear(self) -> None:
+        """Remove the worlds of a trial that is over."""
+        shutil.rmtree(self.folder / "worlds", ignore_errors=True)
+
+
+def choose_slots(
+    project: Project, pipeline: Pipeline, at: str | datetime | None, key: str | None
+) -> tuple[Slot, tuple[Slot, ...]]:
+    """Return the slot that is proven, and up to two older ones that have input too.
+
+    Raises:
+        Misuse: No closed slot has any input.
+    """
+    now = datetime.now(UTC)
+    if pipeline.schedule is None:
+        return pipeline.slot(at, key, now=now), ()
+    if at is not None:
+        main = pipeline.slot(at, key, now=now)
+        older = _older(pipeline, main.interval)
+    else:
+        newest = pipeline.schedule.newest_closed(now)
+        with_input = (slot for slot in _from(pipeline, newest) if _has_input(project, pipeline, slot))
+        found = next(with_input, None)
+        if found is None:
+            raise Misuse(
+                f"No closed slot of {pipeline.name} has any input.",
+                "A proof runs a slot many times, on a copy of its input.",
+                "Put input there, or name a slot with --at.",
+            )
+        main, older = found, _older(pipeline, found.interval)
+    neighbours = itertools.islice((slot for slot in older if _has_input(project, pipeline, slot)), _NEIGHBOURS)
+    return main, tuple(sorted(neighbours, key=lambda slot: slot.part_text))
+
+
+def _older(pipeline: Pipeline, interval: Interval | None) -> Iterator[Slot]:
+    return itertools.islice(_from(pipeline, interval), 1, None)
+
+
+def _from(pipeline: Pipeline, interval: Interval | None) -> Iterator[Slot]:
+    """Yield slots from an interval backwards."""
+    schedule = pipeline.schedule
+    for _ in range(_LOOKED_AT_MOST):
+        if schedule is None or interval is None:
+            return
+        yield Slot(pipeline.identity, pipeline.target, interval)
+        if interval.start <= schedule.first:
+            return
+        interval = schedule.around(interval.start - timedelta(microseconds=1))
+
+
+def _has_input(project: Project, pipeline: Pipeline, slot: Slot) -> bool:
+    """Tell whether there is something to read for a slot, without looking into any file."""
+    place = project.place(slot, pipeline.zone, pipeline.schedule)
+    files = [source for source in pipeline.sources.values() if isinstance(source, Files)]
+    try:
+        return all(source.counts_for(place) and not source.waiting(place) for source in files)
+    except TwiceError:
+        return False
+
+
+def prepare(
+    project: Project,
+    pipeline: Pipeline,
+    named: bool,
+    slots: tuple[Slot, tuple[Slot, ...]],
+    folder: Path,
+    session: Callable[[], SparkSession | None],
+) -> Ground:
+    """Copy the project, publish the neighbours, run the slot twice in worlds of their own, and compare.
+
+    Raises:
+        Misuse: A clean run does not succeed in a copy of the project.
+    """
+    main, neighbours = slots
+    notes: list[str] = []
+    if neighbours and any(call.rpartition(".")[2] in _KEPT_IN_A_CATALOG for call, _ in Code(pipeline).calls()):
+        neighbours = ()
+        notes.append("no other slot was published beforehand: the transform keeps tables in Spark's catalog")
+    master = str(project.settings["spark.master"])
+    overrides = {} if master.startswith("local") else {"spark.master": "local[2]"}
+    kind = project.kind(pipeline.target.store)
+    subject = Subject(
+        pipeline=pipeline.name if named else pipeline,
+        declared=pipeline,
+        slot=main,
+        neighbours=neighbours,
+        kind=kind,
+        home=project.root,
+        session=session,
+        overrides=overrides,
+    )
+    empty = ProjectWorld(folder / "empty", subject)
+    notes += copy_project(project, empty.folder)
+    notes += copy_inputs(project, pipeline, subject.slots, empty.folder)
+    template = empty.copied(folder / "template")
+    try:
+        for slot in neighbours:
+            template.run(slot)
+        return _ground(folder, empty, template, notes)
+    except TwiceError as error:
+        raise Misuse(
+            f"A clean run of {pipeline.name} does not succeed in a copy of the project: {error.what}",
+            error.why,
+            error.fix or "A proof needs a pipeline that runs.",
+        ) from error
+
+
+def _ground(folder: Path, empty: ProjectWorld, template: ProjectWorld, notes: list[str]) -> Ground:
+    before = template.snapshot()
+    first, second = (template.copied(folder / name) for name in ("clean", "clean-again"))
+    points = list(dict.fromkeys(points_of(first)))
+    second.act()
+    one, other = first.records(), second.records()
+    columns = differing_columns(one, other)
+    differing = explained(template.subject.declared, columns, "two clean runs") if columns else None
+    if columns:
+        subject = replace(template.subject, ignored=frozenset(columns))
+        empty, template, first = (replace(world, subject=subject) for world in (empty, template, first))
+        before = template.snapshot()
+    expected = first.snapshot()
+    differing = differing or _differs_beside(second, expected, template)
+    first.tidy()
+    ground = Ground(folder, empty, template, before, expected, points, first.data_files(), differing, notes)
+    for world in (first, second):
+        shutil.rmtree(world.folder, ignore_errors=True)
+    return ground
+
+
+def _differs_beside(second: ProjectWorld, expected: Snapshot, template: ProjectWorld) -> Trouble | None:
+    """Say whether two clean runs differ in what they write outside the target."""
+    found = replace(second, subject=template.subject).snapshot()
+    trouble = difference(replace(expected, beside=found.beside), expected)
+    if trouble is None:
+        return None
+    return replace(
+        explained(template.subject.declared, [], "two clean runs"), text=f"two clean runs differ: {trouble.text}"
+    )

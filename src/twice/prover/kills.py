@@ -1,0 +1,161 @@
+"""Which deaths are real, where, and in which order?
+
+Each takes a process of its own, with a JVM of its own, so they are tried where they tell most: around
+the publish first, then outwards from it. The rerun happens in this process, whose JVM is warm.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from twice.errors import Misuse
+from twice.faults import NOBODY_TO_KILL
+from twice.prover.deaths import by_telling
+from twice.prover.grounds import Ground
+from twice.prover.harness import lies, recovers
+from twice.prover.killers import Ended, run_asleep, run_command
+from twice.prover.trials import CLUSTER, REAL, CannotBeTried, Trial
+from twice.prover.verdicts import LIED, Trouble, difference
+from twice.prover.worlds import LEDGER, ProjectWorld
+
+# A run of a few rows is over before a JVM would have compiled it well, so it does not try.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_LEASE_SECONDS = 1.0
+# Workers have as much memory as an executor asks for by default; with less, Spark does not start.
+_CLUSTER = "local-cluster[2,1,1024]"
+_SPECULATION = (
+    "--conf spark.speculation=true --conf spark.speculation.interval=50ms --conf spark.speculation.quantile=0.1"
+)
+_USES_OUR_FSYNC = ("parquet", "files")
+_KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to die for real: the fault, what it does, and the points at which it tells most."""
+
+    fault: str
+    does: str
+    telling: tuple[str, ...]
+
+
+WAYS = {
+    "kill": Way("kill", "is killed there (SIGKILL of the process group: Python and the JVM)", ()),
+    "pause": Way(
+        "pause", "is stopped there until its lease is over and a twin has published, then wakes up", ("publish.before",)
+    ),
+    "kill-jvm": Way("kill-jvm", "loses its JVM there (SIGKILL)", ("rows.ready", "publish.before")),
+    "kill-python": Way(
+        "kill-python", "is killed there (SIGKILL of Python; the JVM is left an orphan)", ("publish.before",)
+    ),
+    "disk-full": Way(
+        "disk-full",
+        "can write no byte to any file from there on (RLIMIT_FSIZE of Python and the JVM)",
+        ("rows.ready",),
+    ),
+    "fsync": Way("fsync", "gets an I/O error from every fsync from there on", ("rows.ready",)),
+    "lost": Way("lost", "loses the reply there", ("publish.after",)),
+    "raise": Way("raise", "meets an error there", ("stage.after",)),
+}
+
+
+def why_not_real(ground: Ground) -> str:
+    """Say why no process of its own can run the pipeline, or nothing."""
+    if ground.subject.kind == "memory":
+        return "rows in memory end with their process"
+    if not isinstance(ground.subject.pipeline, str):
+        return "another process finds pipelines by name, in the project's files"
+    return ""
+
+
+def real_deaths(ground: Ground) -> list[Trial]:
+    """Return every real death, the most telling ones first: each way once, then kills from the publish outwards."""
+    ranked = by_telling(ground.points)
+    found = [_trial(ground, way, ranked[0]) for way in ("kill",)]
+    found += [
+        _trial(ground, name, point) for name, way in WAYS.items() for point in way.telling if point in ground.points
+    ]
+    found += [_trial(ground, name, point) for name in WAYS for point in ranked]
+    return list({trial.name: trial for trial in found}.values())
+
+
+def executor_deaths(ground: Ground) -> Iterator[Trial]:
+    """Yield what needs executors that are processes of their own."""
+    killed = "loses an executor there (SIGKILL), on a cluster of two on this machine; its tasks are done again"
+    yield Trial(
+        "rows.ready", "kill-executor", CLUSTER, killed, lambda: _on_a_cluster(ground, "kill-executor:rows.ready")
+    )
+    twice = "runs on a cluster of two on this machine that starts slow tasks twice (speculation)"
+    yield Trial("rows.ready", "speculation", CLUSTER, twice, lambda: _on_a_cluster(ground, "", _SPECULATION))
+
+
+def _trial(ground: Ground, name: str, point: str) -> Trial:
+    way = WAYS[name]
+    return Trial(point, name, REAL, f"{way.does}, then runs again", lambda: _dies(ground, name, point))
+
+
+def _dies(ground: Ground, name: str, point: str) -> Trouble | None:
+    if name == "fsync" and ground.subject.kind not in _USES_OUR_FSYNC:
+        raise CannotBeTried(f"{ground.subject.kind} leaves fsync to the file system")
+    world = ground.fresh()
+    fault = f"{WAYS[name].fault}:{point}"
+    if name == "pause":
+        ended = _sleeps(world, fault)
+    else:
+        ended = run_command(words(world), world.folder, fault, child_settings(world))
+    return _judge(ground, world, ended, must_die=name in ("kill", "kill-python"))
+
+
+def _sleeps(world: ProjectWorld, fault: str) -> Ended:
+    leases = {"TWICE_LEASES_SECONDS": str(_LEASE_SECONDS), "TWICE_LEASES_RENEW_SECONDS": str(_LEASE_SECONDS / 4)}
+
+    def twin() -> None:
+        time.sleep(_LEASE_SECONDS * 1.5)
+        world.act()
+
+    return run_asleep(words(world), world.folder, fault, child_settings(world) | leases, twin)
+
+
+def _on_a_cluster(ground: Ground, fault: str, conf: str = "") -> Trouble | None:
+    world = ground.fresh()
+    settings = child_settings(world) | {"TWICE_SPARK_MASTER": _CLUSTER}
+    if conf:
+        settings["PYSPARK_SUBMIT_ARGS"] = f"{conf} pyspark-shell"
+    ended = run_command(words(world), world.folder, fault, settings)
+    if ended.code == Misuse.exit_code:
+        raise CannotBeTried("a cluster of two executors does not start on this machine")
+    return _judge(ground, world, ended, must_die=False)
+
+
+def _judge(ground: Ground, world: ProjectWorld, ended: Ended, *, must_die: bool) -> Trouble | None:
+    """Compare what a process said with what is there, run again, and compare once more."""
+    if must_die and ended.code != _KILLED:
+        raise CannotBeTried(f"a process of its own did not pass this point (exit code {ended.code})")
+    if NOBODY_TO_KILL in ended.output:
+        raise CannotBeTried("nothing of the kind runs yet, or any more, when a process of its own passes this point")
+    if ended.code == 0:
+        trouble = difference(world.snapshot(), ground.expected, ground.before)
+        if trouble:
+            return Trouble(LIED, f"exit code 0, but {trouble.text}")
+    elif ended.code in (1, 2):
+        trouble = lies(world, ended.code, ground.expected)
+        if trouble:
+            return trouble
+    return recovers(world, ground.expected, ground.before)
+
+
+def words(world: ProjectWorld) -> tuple[str, ...]:
+    """Return the command that fills the slot."""
+    slot = world.subject.slot
+    which = ("--at", slot.label) if slot.interval else ("--key", slot.part) if slot.part else ()
+    return ("run", world.subject.declared.name, *map(str, which), "--yes")
+
+
+def child_settings(world: ProjectWorld) -> dict[str, str]:
+    """Return the environment that keeps a process inside its world."""
+    master = world.subject.overrides.get("spark.master")
+    chosen = {"TWICE_LEDGER_URL": LEDGER, "JAVA_TOOL_OPTIONS": _QUICK_JVM, "TWICE_OUTPUT": "text"}
+    return chosen | ({"TWICE_SPARK_MASTER": str(master)} if master else {})

@@ -1,0 +1,221 @@
+"""`twice prove` on pipelines whose rows are in memory: what it tries, what it finds, what it refuses."""
+
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import twice
+from twice.cli import main
+from twice.errors import Misuse, NotProvable
+from twice.prover import verdicts
+from twice.prover.pages import page
+
+pytestmark = [pytest.mark.timeout(600)]
+
+SHAPES = {
+    "slice": 'twice.data_overwrite(slice="day")',
+    "partitions": 'twice.data_overwrite(partitions=["day"])',
+    "table": "twice.data_overwrite()",
+    "merger": 'twice.merger(keys=["id"])',
+    "stateful": 'twice.stateful_merger(keys=["id"])',
+    "history": 'twice.stateful_merger(keys=["id"], form="history")',
+    "dedup": 'twice.dedup_insert(keys=["id"])',
+    "append": "twice.transactional_writer()",
+    "lineage": 'twice.transactional_writer(lineage="slot")',
+    "proxy": "twice.proxy(keep=2)",
+    "cleaner": 'twice.fast_metadata_cleaner(period="week")',
+    "keyed table": 'twice.keyed(table="{start:%Y%m%d}")',
+    "keyed rows": 'twice.keyed(keys=["id"])',
+}
+BY_HAND = """with open("by_hand.csv", "a") as file:
+    file.writelines(row["id"] + "\\n" for row in rows)
+return rows"""
+
+
+def found(proof):
+    return [(one.trial.name, one.verdict, one.seen) for one in proof.counterexamples]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_false_alarm_on_any_pattern(memory_project, shape):
+    proof = twice.prove("visits", project=memory_project(pattern=SHAPES[shape]))
+    assert found(proof) == []
+    assert proof.verdict == "idempotent"
+    ways = {one.trial.name for one in proof.tried}
+    assert {"repeat/twice", "repeat/ledger-lost", "repeat/ledger-stale", "repeat/backfill"} <= ways
+    assert {"repeat/changed-input", "repeat/vanished-input", "repeat/older-after-newer"} <= ways
+    assert {f"{point}/{way}" for point in proof.points for way in ("died", "lost-reply")} <= ways
+
+
+def test_the_project_itself_is_not_touched(memory_project):
+    folder = memory_project()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    twice.prove("visits", project=folder, only="publish.after/died")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_transform_that_appends_by_hand_is_caught_and_its_command_shows_it_again(memory_project, capsys, monkeypatch):
+    monkeypatch.chdir(memory_project(BY_HAND))
+    assert main(["prove", "visits", "--only", "stage.after/died"]) == 5
+    said = capsys.readouterr().out
+    assert "stage.after/died: side effect repeated" in said
+    assert "in by_hand.csv: 16 rows instead of 12; extra 2024-10-10-0" in said
+    again = said.partition("Again: twice ")[2].splitlines()[0].split()
+    assert again == ["prove", "visits", "--at", "2024-10-10", "--only", "stage.after/died"]
+    assert main(again) == 5
+    assert "in by_hand.csv: 16 rows instead of 12" in capsys.readouterr().out
+
+
+def test_modules_of_the_project_are_those_of_the_copy(memory_project):
+    folder = memory_project("from helpers import note\nnote(rows)\nreturn rows")
+    (folder / "helpers.py").write_text(
+        "from pathlib import Path\n\n\ndef note(rows):\n"
+        "    with (Path(__file__).parent / 'notes.csv').open('a') as file:\n        file.write('a run\\n')\n"
+    )
+    proof = twice.prove("visits", project=folder, only="stage.after/died")
+    assert [one.verdict for one in proof.counterexamples] == [verdicts.EFFECT]
+    assert not (folder / "notes.csv").exists()
+    assert "helpers" not in sys.modules
+
+
+def test_a_transform_that_appends_by_hand_survives_where_it_is_not_run_again(memory_project):
+    assert twice.prove("visits", project=memory_project(BY_HAND), only="publish.after/died").survived
+
+
+def test_a_clock_is_not_deterministic_and_the_rest_is_compared_without_it(memory_project):
+    body = 'import datetime\nreturn [{**row, "loaded": datetime.datetime.now().isoformat()} for row in rows]'
+    proof = twice.prove("visits", project=memory_project(body))
+    assert proof.verdict == "not deterministic"
+    assert [one.trial.name for one in proof.counterexamples] == ["repeat/clean"]
+    seen = proof.counterexamples[0].seen
+    assert seen == "two clean runs differ in column 'loaded'; likely: now() in line 49"
+
+
+def test_a_clock_does_not_hide_rows_that_are_written_twice(memory_project):
+    body = f'import random\nrows = [{{**row, "dice": random.random()}} for row in rows]\n{BY_HAND}'
+    proof = twice.prove("visits", project=memory_project(body))
+    assert proof.verdict == "not idempotent"
+    kinds = {one.trial.name: one.verdict for one in proof.counterexamples}
+    assert kinds["repeat/clean"] == verdicts.NOT_DETERMINISTIC
+    assert kinds["stage.after/died"] == verdicts.EFFECT
+
+
+@pytest.mark.parametrize(
+    ("body", "before", "said"),
+    [
+        ('requests.post("x", json=rows)\nreturn rows', "import requests\n", "calls requests.post()"),
+        ('open("/tmp/by_hand.csv", "a").close()\nreturn rows', "", "'/tmp/by_hand.csv'"),
+        ('write("s3://bucket/by_hand")\nreturn rows', "", "'s3://bucket/by_hand'"),
+        (
+            "return tell(rows)",
+            "import smtplib\ndef tell(rows):\n    smtplib.SMTP('x')\n    return rows\n",
+            "smtplib.SMTP()",
+        ),
+    ],
+)
+def test_what_would_reach_outside_is_refused_before_it_runs(memory_project, monkeypatch, body, before, said):
+    monkeypatch.setitem(sys.modules, "requests", object())
+    with pytest.raises(NotProvable) as refused:
+        twice.prove("visits", project=memory_project(body, before=before))
+    assert said in refused.value.what
+    assert refused.value.exit_code == 2
+
+
+def test_a_name_in_a_catalog_is_refused(memory_project):
+    folder = memory_project()
+    file = folder / "pipelines/visits.py"
+    file.write_text(file.read_text().replace("memory:lake/visits", "delta:visits"))
+    with pytest.raises(NotProvable, match="a name in a catalog"):
+        twice.prove("visits", project=folder)
+
+
+def test_a_pipeline_that_does_not_run_is_refused_with_its_reason(memory_project):
+    with pytest.raises(Misuse, match=r"does not succeed in a copy of the project: .*division by zero"):
+        twice.prove("visits", project=memory_project("return [{'id': 1 / 0}]"))
+
+
+def test_without_input_there_is_nothing_to_prove(memory_project):
+    folder = memory_project()
+    for file in folder.glob("landing/*"):
+        file.unlink()
+    with pytest.raises(Misuse, match="No closed slot of visits has any input"):
+        twice.prove("visits", project=folder)
+
+
+def test_no_time_is_no_proof(memory_project):
+    with pytest.raises(Misuse, match="before anything could be tried"):
+        twice.prove("visits", project=memory_project(), budget="0s")
+
+
+def test_what_the_time_did_not_allow_is_said(memory_project):
+    slow = memory_project("time.sleep(0.3)\nreturn rows", before="import time\n")
+    proof = twice.prove("visits", project=slow, budget="8s")
+    assert {one.why for one in proof.left_out} >= {"no time was left"}
+    assert proof.seconds_left_out > 0
+
+
+def test_a_trial_that_does_not_exist_is_refused_with_the_nearest(memory_project):
+    with pytest.raises(Misuse, match=r"Did you mean 'publish\.after/died'"):
+        twice.prove("visits", project=memory_project(), only="publish.after/die")
+
+
+def test_a_pair_dies_in_the_rerun_too(memory_project):
+    proof = twice.prove("visits", project=memory_project(), only="stage.after+publish.after/died")
+    assert proof.survived
+    assert len(proof.tried) == 1
+
+
+def test_the_reports_tell_the_same(memory_project, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(memory_project(BY_HAND))
+    html, xml = tmp_path / "proof.html", tmp_path / "proof.xml"
+    words = ["prove", "visits", "--budget", "20s", "--output", "json", "--report", str(html), "--junit", str(xml)]
+    assert main(words) == 5
+    proof = json.loads(capsys.readouterr().out)["proof"]
+    bad = {f"{one['point']}/{one['way']}" for one in proof["tried"] if one["verdict"] != "survived"}
+    assert "stage.after/died" in bad
+    assert "publish.after/died" not in bad
+    suite = ET.parse(xml).getroot()  # our own file
+    assert {case.get("name") for case in suite if case.find("failure") is not None} == bad
+    assert int(suite.get("tests")) == len(proof["tried"]) + len(proof["left_out"])
+    text = html.read_text()
+    assert "http" not in text
+    assert "<script" not in text
+    assert text.count("<li id=") == len(proof["points"])
+    assert text.count('<li id="point') - text.count('class="bad"><details open>') > 0
+    assert "twice prove visits --at 2024-10-10 --only stage.after/died" in text
+
+
+def test_the_page_escapes_what_rows_hold(memory_project):
+    body = 'rows = [{**row, "id": "<script>" + row["id"]} for row in rows]\n' + BY_HAND
+    proof = twice.prove("visits", project=memory_project(body), only="stage.after/died")
+    assert "<script>" in proof.counterexamples[0].seen
+    assert "<script>" not in page(proof)
+
+
+def test_one_line_of_a_users_own_tests(memory_project):
+    folder = memory_project(BY_HAND)
+    (folder / "test_visits.py").write_text(
+        "def test_survives(prove):\n    assert prove('visits', only='publish.after/died').survived\n\n"
+        "def test_does_not(prove):\n    prove('visits', only='stage.after/died')\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-p", "twice.prover.pytest_plugin", "-q", "--rootdir", str(folder)]
+    ended = subprocess.run([*words, str(folder)], cwd=folder, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in ended.stdout
+    assert "visits is not idempotent." in ended.stdout
+    assert "Again: twice prove visits --at 2024-10-10 --only stage.after/died" in ended.stdout
+
+
+def test_a_store_outside_of_the_project_is_given_a_root_in_the_world(memory_project, tmp_path):
+    from twice.project import Project
+    from twice.prover.isolation import copy_project
+    from twice.settings import load
+
+    folder, world = memory_project(), tmp_path / "world"
+    (folder / "twice.toml").write_text(f"[stores.far]\nkind = 'parquet'\nroot = '{tmp_path}/far'\n")
+    notes = copy_project(Project.open(folder, only_looking=True), world)
+    assert load(world).stores["far"].root == ".outside/far"
+    assert str(tmp_path / "far") in notes[0]
+    assert not list(world.glob("landing/*"))

@@ -1,0 +1,164 @@
+"""`twice prove` on Parquet and Delta: the example of `twice init`, and pipelines that it has to see through."""
+
+import shutil
+import sys
+
+import pytest
+
+import twice
+from sessions import with_session
+from twice.cli import main
+from twice.cli.project import write_example
+from twice.prover import verdicts
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+RETURNS = '    return rows.where("seconds > 0")'
+OWN = '''
+from pathlib import Path
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+import twice
+
+
+def deliveries(spark, run):
+    """Read a file in a way of one's own."""
+    lines = Path(f"landing/visits/{run.execution_time:%Y-%m-%d}.csv").read_text().splitlines()[1:]
+    return spark.createDataFrame([line.split(",") for line in lines], "id string, page string, seconds string, day string")
+
+
+@F.udf(StringType())
+def shouted(text):
+    return text.upper() + "!"
+
+
+@twice.pipeline(
+    every="1 day",
+    start="2024-10-07",
+    end="2024-10-11",
+    source=twice.source(deliveries, fingerprint="delivery of {execution_date}"),
+    target="parquet:lake/visits",
+    pattern=twice.data_overwrite(slice="day"),
+)
+def visits(rows):
+    return rows.withColumn("page", shouted("page")).withColumn("day", F.to_date("day"))
+'''
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Return a maker of example projects, with something changed in the transform."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def make(kind, returns=RETURNS, whole=None):
+        write_example(tmp_path, kind)
+        file = tmp_path / "pipelines/visits.py"
+        text = file.read_text()
+        assert RETURNS in text
+        changed = text.replace(RETURNS, returns).replace(
+            "import twice\n", "import twice\nfrom pyspark.sql import functions as F\n", 1
+        )
+        file.write_text(whole or changed)
+        return tmp_path
+
+    return make
+
+
+def found(proof):
+    return {one.trial.name: (one.verdict, one.seen) for one in proof.counterexamples}
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_the_example_is_proven_in_the_time_that_it_is_given(kind, spark, project):
+    proof = twice.prove("visits", project=project(kind), spark=spark, budget="100s")
+    assert found(proof) == {}
+    assert proof.verdict == "idempotent"
+    assert {f"{point}/died" for point in proof.points} <= {one.trial.name for one in proof.tried}
+    assert proof.seconds < 160
+    assert {one.why for one in proof.left_out} >= {"no time was left"}
+    assert proof.seconds_left_out > 60
+
+
+@pytest.mark.stores("parquet", "delta")
+@pytest.mark.parametrize("trial", ["publish.after/kill", "rows.ready/kill-jvm"])
+def test_a_real_death_is_died_and_survived(kind, spark, project, trial):
+    proof = twice.prove("visits", project=project(kind), spark=spark, only=trial)
+    assert [one.trial.name for one in proof.tried] == [trial]
+    assert found(proof) == {}
+
+
+@pytest.mark.stores("parquet")
+@pytest.mark.parametrize(
+    "trial",
+    ["publish.before/pause", "rows.ready/disk-full", "rows.ready/fsync", "repeat/at-once", "rows.ready/kill-executor"],
+)
+def test_a_real_mishap_is_survived(kind, spark, project, trial):
+    proof = twice.prove("visits", project=project(kind), spark=spark, only=trial)
+    assert [one.trial.name for one in proof.tried] == [trial]
+    assert found(proof) == {}
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_an_append_by_hand_gives_exit_5_and_a_command_that_shows_it_again(kind, spark, project, monkeypatch, capsys):
+    with_session(monkeypatch, spark)
+    by_hand = f'    rows.write.format("{kind}").mode("append").save("lake/by_hand")\n{RETURNS}'
+    folder = project(kind, by_hand)
+    monkeypatch.chdir(folder)
+    assert main(["prove", "visits", "--only", "stage.after/died"]) == 5
+    said = capsys.readouterr().out
+    assert "side effect repeated" in said
+    assert "in lake/by_hand: 24 rows instead of 18" in said
+    again = said.partition("Again: twice ")[2].splitlines()[0].split()
+    assert main(again) == 5
+    assert not (folder / "lake").exists()
+
+
+@pytest.mark.stores("parquet")
+def test_the_clock_and_dice_are_named_with_their_columns(kind, spark, project):
+    chance = '    return rows.withColumn("loaded", F.current_timestamp()).withColumn("dice", F.expr("rand() * 6"))'
+    proof = twice.prove("visits", project=project(kind, chance), spark=spark, only="repeat/clean")
+    assert proof.verdict == "not deterministic"
+    verdict, seen = found(proof)["repeat/clean"]
+    assert verdict == verdicts.NOT_DETERMINISTIC
+    assert seen.startswith("two clean runs differ in columns 'dice', 'loaded'; likely: ")
+    assert "current_timestamp()" in seen
+    assert "rand()" in seen
+
+
+@pytest.mark.stores("parquet")
+def test_a_number_that_depends_on_partitions_is_found_by_other_partitions(kind, spark, project):
+    numbered = '    return rows.repartition("visit_id").withColumn("number", F.monotonically_increasing_id())'
+    proof = twice.prove("visits", project=project(kind, numbered), spark=spark, only="repeat/shuffle")
+    verdict, seen = found(proof)["repeat/shuffle"]
+    assert verdict == verdicts.NOT_DETERMINISTIC
+    assert "column 'number'; likely: monotonically_increasing_id()" in seen
+
+
+@pytest.mark.stores("parquet")
+def test_a_pipeline_with_its_own_source_and_udf_is_proven_as_it_is(kind, spark, project):
+    folder = project(kind, whole=OWN)
+    for trial in ("stage.after/died", "publish.after/kill"):
+        proof = twice.prove("visits", project=folder, spark=spark, only=trial)
+        assert found(proof) == {}
+        assert len(proof.tried) == 1
+    assert any("is called as it is" in note for note in proof.notes)
+
+
+@pytest.mark.stores("parquet")
+def test_a_table_that_is_read_is_copied(kind, spark, project, tmp_path):
+    folder = project(kind)
+    (folder / "pipelines/pages.py").write_text(
+        'import twice\n\n\n@twice.pipeline(source=twice.table("parquet:lake/visits"), target="parquet:lake/pages",\n'
+        "    pattern=twice.data_overwrite())\ndef pages(rows):\n    return rows.groupBy('page').count()\n"
+    )
+    twice.run("visits", at="2024-10-07", project=folder, spark=spark)
+    table = {path: path.read_bytes() for path in (folder / "lake").rglob("*") if path.is_file()}
+    proof = twice.prove("pages", project=folder, spark=spark, only="publish.before/died")
+    assert found(proof) == {}
+    assert {path: path.read_bytes() for path in (folder / "lake").rglob("*") if path.is_file()} == table
+    shutil.rmtree(folder / "lake")
+    with pytest.raises(twice.Misuse, match="does not exist yet"):
+        twice.prove("pages", project=folder, spark=spark, only="publish.before/died")
