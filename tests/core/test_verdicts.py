@@ -1,11 +1,13 @@
 """In which way did a rerun not end in the table of a clean run, and which column is it?"""
 
 import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 import twice
 from twice.errors import Misuse
+from twice.lint import remarks_on
 from twice.prover.budget import Budget, seconds_of
-from twice.prover.codes import Code
 from twice.prover.determinism import differing_columns, explained
 from twice.prover.verdicts import (
     BYSTANDER,
@@ -86,37 +88,55 @@ def declared(transform):
     return twice.pipeline(source=source, target="memory:lake/x", pattern=twice.data_overwrite(), name="x")(transform)
 
 
-def chancy(rows, sql):
-    rows = (
-        rows.limit(3).withColumn("at", sql.now()).withColumn("dice", sql.expr("rand() * 6")).withColumn("n", sql.lit(1))
-    )
-    return rows.select(sql.collect_list("x").alias("all"), sql.expr("uuid() as name"))
+def chancy(rows):
+    rows = rows.limit(3).withColumn("at", F.now()).withColumn("dice", F.expr("rand() * 6")).withColumn("n", F.lit(1))
+    return rows.select(F.collect_list("x").alias("all"), F.expr("uuid() as name"))
+
+
+def likely(transform, *columns):
+    return explained(declared(transform), columns, "two runs").text.partition("; ")[2]
 
 
 def test_expressions_of_chance_are_found_with_the_columns_that_they_fill():
-    found = {(one.expression, one.column) for one in Code(declared(chancy)).suspects()}
+    found = {(one.expression, one.fills) for one in remarks_on(declared(chancy), "")}
     assert found == {
-        ("limit() without an order", ""),
-        ("now()", "at"),
-        ("rand()", "dice"),
-        ("collect_list()", "all"),
-        ("uuid()", "name"),
+        ("limit(3)", ""),
+        ("F.now()", "at"),
+        ("rand", "dice"),
+        ("F.collect_list('x')", "all"),
+        ("uuid", "name"),
     }
 
 
 def test_the_expression_that_fills_a_column_is_named_and_no_other():
-    assert explained(declared(chancy), ["dice"], "two runs").text.startswith(
-        "two runs differ in column 'dice'; likely: rand() in line "
-    )
+    assert likely(chancy, "dice").startswith("likely: rand in line ")
+    assert likely(chancy, "all").startswith("likely: F.collect_list('x') in line ")
+
+
+def test_where_no_expression_fills_the_column_those_are_named_that_concern_all():
+    assert likely(chancy, "n").startswith("likely: limit(3) in line ")
 
 
 def test_sql_is_read_too():
-    pipeline = declared(twice.sql("select id, now() as at from rows limit 3"))
-    assert {one.expression for one in Code(pipeline).suspects()} == {"now()", "limit without an order"}
+    query = twice.sql("select id, now() as at from rows limit 3")
+    assert likely(query, "at").startswith("likely: now in line ")
+    assert likely(query, "id").startswith("likely: limit in line ")
+
+
+def test_a_function_that_spark_calls_is_the_last_suspect():
+    @F.udf(StringType())
+    def looked_up(key):
+        return key.upper()
+
+    def with_udf(rows):
+        return rows.withColumn("at", looked_up("id"))
+
+    assert likely(with_udf, "at") == "likely: the UDF looked_up"
 
 
 def test_an_honest_transform_is_not_suspected():
-    assert Code(declared(lambda rows: rows.where("seconds > 0").orderBy("id").limit(3))).suspects() == []
+    honest = lambda rows: rows.where("seconds > 0").orderBy("id").limit(3)  # noqa: E731
+    assert likely(honest, "id") == "no usual suspect was found in its code"
 
 
 def test_texts_and_tables_beside_the_target_are_rows(tmp_path):

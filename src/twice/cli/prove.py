@@ -126,10 +126,11 @@ def _print(proof: Proof) -> None:
         bad = [f"{one.trial.way}: {one.verdict}" for one in tried if not one.survived]
         rows.append((point, ", ".join(fine), ", ".join(bad)))
     print_table(["point", "survived", "did not"], rows, empty="Nothing was tried.")
-    for one in proof.counterexamples[:_SHOWN]:
-        print(f"\n{told(one)}")
-    if proof.counterexamples[_SHOWN:]:
-        print(f"\nand {len(proof.counterexamples) - _SHOWN} more; --output json lists all")
+    kinds = proof.alike()
+    for one, others in kinds[:_SHOWN]:
+        print(f"\n{told(one, others)}")
+    if kinds[_SHOWN:]:
+        print(f"\nand {len(kinds) - _SHOWN} more; --output json lists all")
     print()
     for note in proof.notes:
         print(f"note: {note}")

@@ -195,12 +195,14 @@ class _Look(ast.NodeVisitor):
         """Return the full name of an expression."""
         return self.file.names.full(node, self.own)
 
-    def say(self, node: ast.AST, rule: Rule, shown: str = "", why: str = "", instead: str = "") -> None:
-        """Note a remark."""
+    def say(
+        self, node: ast.AST, rule: Rule, shown: str = "", why: str = "", instead: str = "", fills: str = ""
+    ) -> None:
+        """Note a remark on an expression."""
         text = shown or ast.unparse(node)
         short = text if len(text) <= _SHOWN_AT_MOST else text[: _SHOWN_AT_MOST - 3] + "..."
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
-        self._note(node, line, column, short, rule, why, instead)
+        self._note(node, line, column, short, rule, why, instead, fills or self._filled_by(node))
 
     def say_of_method(self, node: ast.Call, func: ast.Attribute, rule: Rule, why: str = "", instead: str = "") -> None:
         """Note a remark on a method, at its own name: a chain of calls may go over many lines."""
@@ -209,10 +211,25 @@ class _Look(ast.NodeVisitor):
         self._note(node, line, end - len(func.attr) + 1, short, rule, why, instead)
 
     def _note(
-        self, node: ast.AST, line: int, column: int, short: str, rule: Rule, why: str = "", instead: str = ""
+        self, node: ast.AST, line: int, column: int, short: str, rule: Rule, why: str, instead: str, fills: str = ""
     ) -> None:
-        remark = Remark(rule, self.file.path, line, column, short, why or rule.why, instead or rule.instead)
+        reason, remedy = why or rule.why, instead or rule.instead
+        remark = Remark(rule, self.file.path, line, column, short, reason, remedy, fills=fills)
         self.remarks.append((node, remark))
+
+    def _filled_by(self, node: ast.AST) -> str:
+        """Return the column that an expression fills: withColumn("name", ...), ....alias("name"), {"name": ...}."""
+        child = node
+        for parent in reversed(self.parents):
+            if isinstance(parent, ast.Dict):
+                named = (key for key, value in zip(parent.keys, parent.values, strict=True) if value is child)
+                return next((str(key.value) for key in named if isinstance(key, ast.Constant)), "")
+            if isinstance(parent, ast.Call) and parent.args and isinstance(parent.args[0], ast.Constant):
+                method = getattr(parent.func, "attr", "")
+                if method == "alias" or (method == "withColumn" and child is not parent.func):
+                    return str(parent.args[0].value)
+            child = parent
+        return ""
 
     # ---------------------------------------------------------------- the walk
 
@@ -338,7 +355,7 @@ class _Look(ast.NodeVisitor):
         for part in node.args:
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 for remark in (one for one in sql_text.remarks_on(part.value) if not one.is_allowed):
-                    self.say(part, remark.rule, remark.expression, remark.why, remark.instead)
+                    self.say(part, remark.rule, remark.expression, remark.why, remark.instead, remark.fills)
 
     # ---------------------------------------------------------------- what is around
 

@@ -22,7 +22,8 @@ class Remark:
     """One place where a rule is broken.
 
     `line` and `column` count from 1; both are 0 where only the expression is known. `is_allowed` marks
-    one that a comment lets pass.
+    one that a comment lets pass. `fills` names the column of the rows that the expression gives its value,
+    where the code says so beside it.
     """
 
     rule: Rule
@@ -33,6 +34,7 @@ class Remark:
     why: str
     instead: str
     is_allowed: bool = False
+    fills: str = ""
 
     @property
     def place(self) -> str:

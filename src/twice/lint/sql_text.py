@@ -89,6 +89,19 @@ class _Text:
         opening = next(before, -1)
         return self.word(opening - 1) if opening > 0 else ""
 
+    def named(self, index: int) -> str:
+        """Return the name that the expression around a token gets: `... as name`."""
+        depth = self.tokens[index].depth
+        for n in range(index + 1, len(self.tokens)):
+            if self.tokens[n].depth > depth:
+                continue
+            depth = self.tokens[n].depth
+            if self.sign(n) == "," or self.word(n) == "from":
+                return ""
+            if self.word(n) == "as":
+                return self.sign(n + 1).strip("`")
+        return ""
+
     def follows(self, index: int, words: Sequence[str]) -> bool:
         return [self.word(index + n) for n in range(len(words))] == list(words)
 
@@ -96,15 +109,18 @@ class _Text:
 def remarks_on(text: str, file: str = "", first_line: int = 1) -> Iterator[Remark]:
     """Say what in a query, or in an expression, differs from run to run."""
     allowed = allowed_lines(text)
-    for token, rule, why, instead in _found(_Text(text)):
+    words = _Text(text)
+    for index, rule, why, instead in _found(words):
+        token = words.tokens[index]
         line = text.count("\n", 0, token.at) + 1
         column = token.at - text.rfind("\n", 0, token.at)
         place = (line + first_line - 1, column) if first_line else (0, 0)
         meant = is_allowed(allowed, rule.name, line, line)
-        yield Remark(rule, file, *place, token.text, why or rule.why, instead or rule.instead, meant)
+        fills = words.named(index)
+        yield Remark(rule, file, *place, token.text, why or rule.why, instead or rule.instead, meant, fills)
 
 
-_Found = Iterator[tuple[_Token, Rule, str, str]]
+_Found = Iterator[tuple[int, Rule, str, str]]
 
 
 def _found(text: _Text) -> _Found:
@@ -114,9 +130,9 @@ def _found(text: _Text) -> _Found:
         if text.sign(index + 1) == "(":
             yield from _of_call(text, index)
         elif _is_bare_clock(text, index):
-            yield token, CLOCK, "", ""
+            yield index, CLOCK, "", ""
         elif token.word == "limit" and _is_cut(text, index) and not _is_ordered(text, index):
-            yield token, ORDER, "", LIMIT_INSTEAD
+            yield index, ORDER, "", LIMIT_INSTEAD
 
 
 def _of_call(text: _Text, index: int) -> _Found:
@@ -124,14 +140,14 @@ def _of_call(text: _Text, index: int) -> _Found:
     has_arguments = text.sign(index + 2) != ")"
     rule = of_function(token.word, arguments=has_arguments)
     if rule:
-        yield token, rule, SEEDED if token.word in ("rand", "randn", "random") and has_arguments else "", ""
+        yield index, rule, SEEDED if token.word in ("rand", "randn", "random") and has_arguments else "", ""
     elif token.word in PICKING_FUNCTIONS | LISTING_FUNCTIONS and not _has_order(text, index):
-        yield token, ORDER, "", LIST_INSTEAD if token.word in LISTING_FUNCTIONS else PICK_INSTEAD
+        yield index, ORDER, "", LIST_INSTEAD if token.word in LISTING_FUNCTIONS else PICK_INSTEAD
     elif token.word == "tablesample":
         repeats = text.word(text.closing(index + 1) + 1) == "repeatable"
-        yield token, RANDOM, SEEDED if repeats else "", SAMPLE_INSTEAD
+        yield index, RANDOM, SEEDED if repeats else "", SAMPLE_INSTEAD
     elif token.word in RANKING_FUNCTIONS and _is_ordered_by_nothing(text, index):
-        yield token, ORDER, "", WINDOW_INSTEAD
+        yield index, ORDER, "", WINDOW_INSTEAD
 
 
 def _is_bare_clock(text: _Text, index: int) -> bool:

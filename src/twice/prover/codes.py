@@ -1,14 +1,13 @@
 """What does the code of a pipeline say about itself?
 
-The transform, the functions of its file that it calls, and the SQL in their texts, read without running
-them: to name the likely reason why two clean runs differ, and to refuse what would reach outside.
+The transform and the functions of its file that it calls, read without running them, to refuse what would
+reach outside. What in it differs from run to run is a question for `twice.lint`.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,55 +17,7 @@ from typing import Any
 
 from twice.pipelines import Pipeline
 
-_SOURCES_OF_CHANCE = {
-    "now": "now()",
-    "current_timestamp": "current_timestamp()",
-    "current_date": "current_date()",
-    "localtimestamp": "localtimestamp()",
-    "unix_timestamp": "unix_timestamp()",
-    "rand": "rand()",
-    "randn": "randn()",
-    "random": "random()",
-    "uuid": "uuid()",
-    "uuid4": "uuid4()",
-    "uuid1": "uuid1()",
-    "shuffle": "shuffle()",
-    "monotonically_increasing_id": "monotonically_increasing_id()",
-    "spark_partition_id": "spark_partition_id()",
-    "collect_list": "collect_list()",
-    "collect_set": "collect_set()",
-    "first": "first()",
-    "last": "last()",
-    "dropDuplicates": "dropDuplicates()",
-    "drop_duplicates": "drop_duplicates()",
-    "sample": "sample()",
-    "today": "today()",
-    "utcnow": "utcnow()",
-    "time": "time()",
-    "getpid": "getpid()",
-    "hash": "hash()",
-    "token_hex": "token_hex()",
-    "choice": "choice()",
-}
-_ORDERS = frozenset({"orderBy", "sort", "sortWithinPartitions"})
-_LIMITS = frozenset({"limit", "take", "head"})
-_NAMES_A_COLUMN = frozenset({"withColumn", "alias"})
 _UDFS = frozenset({"udf", "pandas_udf", "mapInPandas", "applyInPandas", "mapInArrow"})
-_IN_SQL = re.compile(
-    r"\b(now|current_timestamp|current_date|rand|randn|random|uuid|shuffle|monotonically_increasing_id|"
-    r"spark_partition_id|collect_list|collect_set|first|last|unix_timestamp)\s*\(\s*\)?",
-    re.IGNORECASE,
-)
-_SQL_COLUMN = re.compile(r"\bas\s+`?(\w+)`?", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """An expression that need not give the same value twice, and the column that it fills, if that is said."""
-
-    expression: str
-    column: str
-    line: int
 
 
 @dataclass(frozen=True)
@@ -114,12 +65,6 @@ class Code:
         except (SyntaxError, UnicodeDecodeError):
             return None
 
-    @cached_property
-    def sql(self) -> str:
-        """The SQL of a transform that is written in SQL."""
-        statement = getattr(self.pipeline.transform, "statement", None)
-        return str(getattr(statement, "text", ""))
-
     @property
     def imports(self) -> dict[str, str]:
         """The names under which a file knows what it imports: name to module."""
@@ -145,17 +90,10 @@ class Code:
                 if isinstance(node, ast.Call):
                     yield _dotted(node.func), node
 
-    def suspects(self) -> list[Suspect]:
-        """List the expressions that need not give the same value twice."""
-        found = [*_suspects_in_sql(self.sql, 0)]
-        for tree in self.trees:
-            found += _suspects_in(tree, "", ordered=_is_ordered(tree))
-        found += [
-            Suspect(f"the UDF {name!r}", "", tree.lineno)
-            for tree in self.trees
-            if (name := _udf_name(tree)) and isinstance(tree, ast.FunctionDef)
-        ]
-        return list(dict.fromkeys(found))
+    def udfs(self) -> list[str]:
+        """Name the functions that Spark calls for rows, of which it cannot know what they depend on."""
+        declared = [name for tree in self.trees if (name := _udf_name(tree))]
+        return declared or [name for name, _ in self.calls() if name.rpartition(".")[2] in _UDFS]
 
 
 def _tree_of(function: Callable[..., Any]) -> ast.AST | None:
@@ -171,52 +109,9 @@ def _dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_ordered(tree: ast.AST) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr in _ORDERS for node in ast.walk(tree))
-
-
 def _udf_name(tree: ast.AST) -> str:
     for decorator in getattr(tree, "decorator_list", ()):
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if _dotted(called).rpartition(".")[2] in _UDFS:
             return str(getattr(tree, "name", ""))
     return ""
-
-
-def _suspects_in(node: ast.AST, column: str, *, ordered: bool) -> Iterator[Suspect]:
-    """Walk a tree, remembering which column is being filled."""
-    receiver, filled = None, column
-    if isinstance(node, ast.Call):
-        called = _dotted(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
-        filled = _column_named(node, called) or column
-        # In rows.limit(3).withColumn("a", x) the column is filled by x, and not by what comes before it.
-        receiver = node.func if called == "withColumn" else None
-        if called in _SOURCES_OF_CHANCE:
-            yield Suspect(_SOURCES_OF_CHANCE[called], filled, node.lineno)
-        elif called in _LIMITS and not ordered:
-            yield Suspect(f"{called}() without an order", "", node.lineno)
-        elif called in _UDFS:
-            yield Suspect(f"{called}()", filled, node.lineno)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield from (Suspect(s.expression, s.column or column, node.lineno) for s in _suspects_in_sql(node.value, 0))
-    elif isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            named = str(key.value) if isinstance(key, ast.Constant) else column
-            yield from _suspects_in(value, named, ordered=ordered)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _suspects_in(child, column if child is receiver else filled, ordered=ordered)
-
-
-def _column_named(node: ast.Call, called: str) -> str:
-    if called in _NAMES_A_COLUMN and node.args and isinstance(node.args[0], ast.Constant):
-        return str(node.args[0].value)
-    return ""
-
-
-def _suspects_in_sql(text: str, line: int) -> Iterator[Suspect]:
-    for match in _IN_SQL.finditer(text):
-        column = _SQL_COLUMN.search(text, match.end())
-        yield Suspect(f"{match[1].lower()}()", column[1] if column else "", line)
-    if re.search(r"\blimit\s+\d", text, re.IGNORECASE) and not re.search(r"\border\s+by\b", text, re.IGNORECASE):
-        yield Suspect("limit without an order", "", line)

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from twice.lint import remarks_on
+from twice.lint.rules import Remark
 from twice.pipelines import Pipeline
-from twice.prover.codes import Code, Suspect
+from twice.prover.codes import Code
 from twice.prover.verdicts import NOT_DETERMINISTIC, Trouble
 from twice.prover.watching import canonical
 
@@ -42,11 +44,12 @@ def _values(rows: Rows, name: str) -> Counter[str]:
 
 def explained(pipeline: Pipeline, columns: Sequence[str], between: str) -> Trouble:
     """Say that two runs differ, in which columns, and by which expression most likely."""
-    suspects = Code(pipeline).suspects()
-    aimed = [one for one in suspects if one.column in columns]
-    likely = aimed or [one for one in suspects if not one.column]
+    remarks = list(remarks_on(pipeline, ""))
+    aimed = [one for one in remarks if one.fills in columns]
+    likely = [_told(one) for one in aimed or remarks if one in aimed or not one.fills]
+    likely = likely or [f"the UDF {name}" for name in Code(pipeline).udfs()]
     named = ", ".join(repr(column) for column in columns)
-    why = f"; likely: {', '.join(map(_told, likely[:3]))}" if likely else "; no usual suspect was found in its code"
+    why = f"; likely: {', '.join(likely[:3])}" if likely else "; no usual suspect was found in its code"
     return Trouble(NOT_DETERMINISTIC, f"{between} differ in {_noun(columns)} {named}{why}")
 
 
@@ -54,5 +57,5 @@ def _noun(columns: Sequence[str]) -> str:
     return "column" if len(columns) == 1 else "columns"
 
 
-def _told(suspect: Suspect) -> str:
-    return suspect.expression + (f" in line {suspect.line}" if suspect.line else "")
+def _told(remark: Remark) -> str:
+    return remark.expression + (f" in line {remark.line}" if remark.line else "")

@@ -34,10 +34,10 @@ ol.run > li.bad::before { background: var(--bad); } ol.run > li.idle::before { b
 summary { cursor: pointer; padding: .3rem .4rem; border-radius: .4rem; }
 summary:focus-visible, a:focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
 summary code { font-weight: 600; }
-table { border-collapse: collapse; width: 100%; margin: .2rem 0 1rem; font-size: .92rem; }
+table { border-collapse: collapse; width: 100%; color: var(--ink); margin: .2rem 0 1rem; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .5rem; border-top: 1px solid var(--line);
   overflow-wrap: anywhere; }
-td:first-child { white-space: nowrap; }
+td:first-child, td.brief, th { white-space: nowrap; }
 code { font-family: ui-monospace, monospace; font-size: .92em; }
 pre { overflow-x: auto; padding: .6rem .8rem; border: 1px solid var(--line); border-radius: .4rem; margin: .3rem 0 0; }
 """
@@ -57,10 +57,10 @@ def page(proof: Proof) -> str:
 <body>
 <h1>{escape(title)} <span class="verdict {_colour(proof.tried)}">{escape(proof.verdict)}</span></h1>
 <p class="facts">{_facts(proof)}</p>
+{_strip(proof)}
 {_counterexamples(proof)}
 <h2>The run, point by point</h2>
-{_strip(proof)}
-<p class="facts">A run passes these points from left to right, and from top to bottom below. At each of them it was made
+<p class="facts">A run passes these points from top to bottom, above from left to right. At each of them it was made
 to die, and run again.</p>
 <ol class="run">
 {"".join(_point(proof, number, point) for number, point in enumerate(_points(proof)))}</ol>
@@ -98,10 +98,15 @@ def _counterexamples(proof: Proof) -> str:
         return ""
     shown = "".join(
         f"<p><strong class='bad'>{escape(one.trial.name)}: {escape(one.verdict)}</strong><br>"
-        f"It {escape(one.trial.does)}. {escape(one.seen)}</p><pre>{escape(one.replay)}</pre>"
-        for one in proof.counterexamples
+        f"It {escape(one.trial.does)}. Seen: {escape(one.seen)}.</p><pre>{escape(one.replay)}</pre>{_alike(others)}"
+        for one, others in proof.alike()
     )
     return f"<h2>Counterexamples</h2>{shown}"
+
+
+def _alike(names: Sequence[str]) -> str:
+    listed = ", ".join(f"<code>{escape(name)}</code>" for name in names)
+    return f"<p class='facts'>The same was seen after {listed}.</p>" if names else ""
 
 
 def _strip(proof: Proof) -> str:
@@ -139,7 +144,8 @@ def _repeats(proof: Proof) -> str:
 def _table(tried: Sequence[Tried]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(one.trial.way)}</code></td><td>It {escape(one.trial.does)}.</td>"
-        f'<td class="{_colour([one])}">{escape(one.verdict)}</td><td>{escape(one.seen)}</td><td>{one.seconds:.1f} s</td></tr>'
+        f'<td class="brief {_colour([one])}">{escape(one.verdict)}</td><td>{escape(one.seen)}</td>'
+        f'<td class="brief">{one.seconds:.1f} s</td></tr>'
         for one in tried
     )
     head = "<tr><th>way</th><th>what was done</th><th>verdict</th><th>what was seen</th><th>took</th></tr>"

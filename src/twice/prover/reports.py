@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from twice.prover.trials import Proof, Tried
 
 
-def told(one: Tried) -> str:
+def told(one: Tried, others: Sequence[str] = ()) -> str:
     """Tell a counterexample: what was done, what was seen, and how to see it again."""
-    return f"{one.trial.name}: {one.verdict}\n  It {one.trial.does}.\n  Seen: {one.seen}\n  Again: {one.replay}"
+    text = f"{one.trial.name}: {one.verdict}\n  It {one.trial.does}.\n  Seen: {one.seen}\n  Again: {one.replay}"
+    return text + (f"\n  The same was seen after {', '.join(others)}" if others else "")
 
 
 def junit_xml(proof: Proof) -> str:

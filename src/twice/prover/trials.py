@@ -110,6 +110,13 @@ class Proof:
         """Tell whether nothing was found."""
         return not self.counterexamples
 
+    def alike(self) -> list[tuple[Tried, list[str]]]:
+        """Return one counterexample of each kind, with the names of the others of which the same was seen."""
+        found: dict[tuple[str, str], list[Tried]] = {}
+        for one in self.counterexamples:
+            found.setdefault((one.verdict, one.seen), []).append(one)
+        return [(first, [one.trial.name for one in others]) for first, *others in found.values()]
+
     def by_point(self) -> dict[str, list[Tried]]:
         """Return what was tried at each point, in the order in which a run passes them; repeats come last."""
         found: dict[str, list[Tried]] = {point: [] for point in self.points}
