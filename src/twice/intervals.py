@@ -217,12 +217,17 @@ class Schedule:
         count, unit = self._step
         if count == 0:
             return self._cron_around(unit, moment)
+        index = self._index(moment, count, unit)
+        return Interval(self._boundary(index), self._boundary(index + 1))
+
+    def _index(self, moment: datetime, count: int, unit: str) -> int:
+        """Return the number of the interval that holds the moment."""
         index = self._guess(moment, count, unit)
         while self._boundary(index + 1) <= moment:
             index += 1
         while self._boundary(index) > moment:
             index -= 1
-        return Interval(self._boundary(index), self._boundary(index + 1))
+        return index
 
     def _guess(self, moment: datetime, count: int, unit: str) -> int:
         """Estimate an interval's number so that the search from it is short."""
@@ -282,12 +287,28 @@ class Schedule:
         end = min(end, self.last) if self.last else end
         if end <= self.first:
             return
-        interval = self.around(max(start, self.first))
-        if interval.start < max(start, self.first):
-            interval = self.around(interval.end)
-        while interval.start < end:
-            yield interval
-            interval = self.around(interval.end)
+        for interval in self._walk(max(start, self.first)):
+            if interval.start >= end:
+                return
+            if interval.start >= start:
+                yield interval
+
+    def _walk(self, moment: datetime) -> Iterator[Interval]:
+        """Yield the interval that holds the moment, and all that follow; a step is one boundary, and no search."""
+        count, unit = self._step
+        if count == 0:
+            interval = self.around(moment)
+            while True:
+                yield interval
+                interval = self.around(interval.end)
+        index = self._index(moment, count, unit)
+        start = self._boundary(index)
+        while True:
+            index += 1
+            end = self._boundary(index)
+            if end > start:  # a day that the zone left out has none
+                yield Interval(start, end)
+            start = end
 
     def closed(self, now: datetime) -> Iterator[Interval]:
         """Yield all intervals that have ended by `now`, oldest first."""

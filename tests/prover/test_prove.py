@@ -6,6 +6,7 @@ import sys
 from xml.etree import ElementTree as ET
 
 import pytest
+from declared_patterns import PATTERNS
 
 import twice
 from twice.cli import main
@@ -15,21 +16,6 @@ from twice.prover.pages import page
 
 pytestmark = [pytest.mark.timeout(600)]
 
-SHAPES = {
-    "slice": 'twice.data_overwrite(slice="day")',
-    "partitions": 'twice.data_overwrite(partitions=["day"])',
-    "table": "twice.data_overwrite()",
-    "merger": 'twice.merger(keys=["id"])',
-    "stateful": 'twice.stateful_merger(keys=["id"])',
-    "history": 'twice.stateful_merger(keys=["id"], form="history")',
-    "dedup": 'twice.dedup_insert(keys=["id"])',
-    "append": "twice.transactional_writer()",
-    "lineage": 'twice.transactional_writer(lineage="slot")',
-    "proxy": "twice.proxy(keep=2)",
-    "cleaner": 'twice.fast_metadata_cleaner(period="week")',
-    "keyed table": 'twice.keyed(table="{start:%Y%m%d}")',
-    "keyed rows": 'twice.keyed(keys=["id"])',
-}
 BY_HAND = """with open("by_hand.csv", "a") as file:
     file.writelines(row["id"] + "\\n" for row in rows)
 return rows"""
@@ -39,9 +25,9 @@ def found(proof):
     return [(one.trial.name, one.verdict, one.seen) for one in proof.counterexamples]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", PATTERNS)
 def test_no_false_alarm_on_any_pattern(memory_project, shape):
-    proof = twice.prove("visits", project=memory_project(pattern=SHAPES[shape]))
+    proof = twice.prove("visits", project=memory_project(pattern=PATTERNS[shape]))
     assert found(proof) == []
     assert proof.verdict == "idempotent"
     ways = {one.trial.name for one in proof.tried}
