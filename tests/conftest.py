@@ -42,7 +42,6 @@ def spark(tmp_path_factory):
         # Hundreds of tables pass through this one JVM, and Delta would keep the plans of each for an hour.
         "'spark.driver.memory' = '3g'\n"
         "'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8'\n"
-        "'spark.sql.sources.parallelPartitionDiscovery.parallelism' = 2\n"
     )
     engine = Engine(settings.load(root), lambda: {"delta"})
     yield engine.spark

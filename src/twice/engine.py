@@ -126,6 +126,8 @@ class Engine:
         }
         if str(self.settings["spark.master"]).startswith("local"):
             conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
+            # Delta's VACUUM would list a table of three files in ten thousand tasks.
+            conf["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = str(os.cpu_count() or 2)
             conf["spark.driver.bindAddress"] = conf["spark.driver.host"] = "127.0.0.1"
         conf |= self._store_conf()
         asked = dict(self.settings.spark_conf)
