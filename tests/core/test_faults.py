@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from twice.faults import Died, LostReply, armed, dying_at, reach, recording
+from twice.faults import REACHED, Died, LostReply, armed, dying_at, reach, recording
 
 REACHES = """
 from twice.faults import reach
@@ -103,7 +103,19 @@ def test_an_error_is_raised_at_the_point(faults, said):
     )
     assert ended.returncode == 1
     assert said in ended.stderr
+    assert (f"{REACHED} {faults}" in ended.stderr) == ("tickle" not in faults)
     assert ended.stdout == ("" if "tickle" in faults else "one\n")
+
+
+def test_a_fault_that_never_comes_is_told_from_one_that_was_survived():
+    ended = subprocess.run(
+        [sys.executable, "-c", REACHES],
+        env={**os.environ, "TWICE_FAULTS": "raise:four"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert REACHED not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from twice.errors import Misuse
-from twice.faults import NOBODY_TO_KILL
+from twice.faults import NOBODY_TO_KILL, REACHED
 from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
 from twice.prover.harness import lies, recovers
@@ -31,6 +31,7 @@ _SPECULATION = (
 )
 _USES_OUR_FSYNC = ("parquet", "files")
 _KILLED = -signal.SIGKILL
+_DEADLY = ("kill:", "kill-python:")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _dies(ground: Ground, name: str, point: str) -> Trouble | None:
         ended = _sleeps(world, fault)
     else:
         ended = run_command(words(world), world.folder, fault, child_settings(world))
-    return _judge(ground, world, ended, must_die=name in ("kill", "kill-python"))
+    return _judge(ground, world, ended, fault)
 
 
 def _sleeps(world: ProjectWorld, fault: str) -> Ended:
@@ -127,13 +128,15 @@ def _on_a_cluster(ground: Ground, fault: str, conf: str = "") -> Trouble | None:
     ended = run_command(words(world), world.folder, fault, settings)
     if ended.code == Misuse.exit_code:
         raise CannotBeTried("a cluster of two executors does not start on this machine")
-    return _judge(ground, world, ended, must_die=False)
+    return _judge(ground, world, ended, fault)
 
 
-def _judge(ground: Ground, world: ProjectWorld, ended: Ended, *, must_die: bool) -> Trouble | None:
+def _judge(ground: Ground, world: ProjectWorld, ended: Ended, fault: str) -> Trouble | None:
     """Compare what a process said with what is there, run again, and compare once more."""
-    if must_die and ended.code != _KILLED:
+    if fault and f"{REACHED} {fault}" not in ended.output:
         raise CannotBeTried(f"a process of its own did not pass this point (exit code {ended.code})")
+    if fault.startswith(_DEADLY) and ended.code != _KILLED:
+        raise CannotBeTried(f"a process of its own outlived its death (exit code {ended.code})")
     if NOBODY_TO_KILL in ended.output:
         raise CannotBeTried("nothing of the kind runs yet, or any more, when a process of its own passes this point")
     if ended.code == 0:
