@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import twice
-from twice import backfills, decide, execute, merges, replays
+from twice import backfills, considered, decide, execute, merges, replays
 from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
@@ -582,14 +582,14 @@ def backfill_ends_early(patch):
 
 @mutant("the generation counts attempts", by="death in a correction", shows="the rerun failed")
 def generation_counts_attempts(patch):
-    real = execute._decide
+    real = considered._decide
 
     def numbered(job, store, sight, ledger, *rest):
         plan = real(job, store, sight, ledger, *rest)
         ended = [one for one in ledger.attempts(slot=job.slot.text) if one.state != "started"]
         return plan if plan.skips else replace(plan, generation=len(ended) + 1)
 
-    patch.setattr(execute, "_decide", numbered)
+    patch.setattr(considered, "_decide", numbered)
 
 
 @mutant(
@@ -599,9 +599,9 @@ def generation_counts_attempts(patch):
 )
 def inputs_not_resolved_again(patch):
     def now(self, before):
-        known, sight = execute._known(self.job, self.ledger), self.store.look(self.job.table)
-        plan = execute._decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
-        return execute._with_others(self.job, plan, before.inputs, before.fingerprint)
+        known, sight = considered._known(self.job, self.ledger), self.store.look(self.job.table)
+        plan = considered._decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
+        return considered._with_others(self.job, plan, before.inputs, before.fingerprint)
 
     patch.setattr(_Attempt, "_considered_now", now)
 
@@ -657,14 +657,14 @@ def end_not_recorded(patch):
 
 @mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Fenced")
 def number_from_the_ledger(patch):
-    real = execute.decide
+    real = considered.decide
 
     def numbered(question, sight):
         plan = real(question, sight)
         known = max((one.generation for one in question.known if one.slot == plan.slot.text), default=0)
         return plan if plan.skips else replace(plan, generation=known + 1)
 
-    patch.setattr(execute, "decide", numbered)
+    patch.setattr(considered, "decide", numbered)
 
 
 @mutant(
@@ -673,13 +673,13 @@ def number_from_the_ledger(patch):
     shows="a slot that was restored away was not refused",
 )
 def skip_decided_from_the_ledger(patch):
-    real = execute.decide
+    real = considered.decide
 
     def trusting(question, sight):
         same = any(one.fingerprint == question.fingerprint for one in question.known)
         return real(question, replace(sight, ended={}) if same else sight)
 
-    patch.setattr(execute, "decide", trusting)
+    patch.setattr(considered, "decide", trusting)
 
 
 @mutant(
@@ -756,7 +756,7 @@ def pending_of_any_receipt(patch):
     shows="a replay from an input that nobody asked for was not refused",
 )
 def earlier_slot_as_it_is_now(patch):
-    patch.setattr(execute, "_part_as_it_was", execute._part)
+    patch.setattr(considered, "_part_as_it_was", considered._part)
 
 
 @mutant("slots between a version and the asked one are forgotten", by="two corrections of a history", shows="rows: ")
@@ -858,8 +858,8 @@ def file_identity_by_name_only(patch):
 
 @mutant("a fingerprint is never the same twice", by="twice in a row", shows="'published' instead of 'skipped'")
 def fingerprint_of_the_moment(patch):
-    real, numbers = execute.fingerprint_of, itertools.count()
-    patch.setattr(execute, "fingerprint_of", lambda inputs, values: f"{real(inputs, values)}-{next(numbers)}")
+    real, numbers = considered.fingerprint_of, itertools.count()
+    patch.setattr(considered, "fingerprint_of", lambda inputs, values: f"{real(inputs, values)}-{next(numbers)}")
 
 
 @mutant(

@@ -21,8 +21,8 @@ import twice
 from core.samples import receipt_of, slot_of
 from twice.abilities import Work
 from twice.errors import Busy, Conflict, Misuse, ProofGone, Stranger, TwiceError
-from twice.execute import take_over
 from twice.faults import Died, LostReply, armed, dying_at
+from twice.handovers import take_over
 from twice.prover import Counterexample, check, deaths_at_every_point
 from twice.sight import Sight
 from twice.stores import durable, sweep

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from twice import matrix
 from twice.abilities import Delivery, Difference, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
+from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse
-from twice.execute import consider, execute
-from twice.execute import restore as go_back
+from twice.execute import execute
 from twice.findings import Finding
 from twice.fingerprint import Inputs, Source
+from twice.handovers import restore as go_back
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
 from twice.merges import MergeRule

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, TwiceError, Waiting
-from twice.execute import consider, execute
+from twice.execute import execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
 from twice.jobs import Outcome

@@ -20,12 +20,12 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
-from twice.abilities import Drafts, Rows, Staged, Store, Work
-from twice.decide import Asked, Question, decide
+from twice.abilities import Rows, Staged, Store, Work
+from twice.considered import Considered, Part, consider, reconsider
+from twice.decide import Asked
 from twice.errors import (
     Busy,
     Conflict,
@@ -40,165 +40,17 @@ from twice.errors import (
 )
 from twice.explain import explain
 from twice.faults import reach
-from twice.fingerprint import Inputs, fingerprint_of
+from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
 from twice.plans import Plan
-from twice.replays import named, start_of
+from twice.replays import start_of
 from twice.runs import Receipt, Run, Slot
-from twice.sight import NO_TABLE, Past, Sight
+from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
-
-
-@dataclass(frozen=True)
-class Part:
-    """One slot of a publish: what it reads, and as which edition it is published."""
-
-    job: Job
-    inputs: Mapping[str, Inputs]
-    fingerprint: str
-    generation: int
-
-
-@dataclass(frozen=True)
-class Considered:
-    """A plan, with the inputs that it is about; companions are done with the slot."""
-
-    plan: Plan
-    inputs: Mapping[str, Inputs]
-    fingerprint: str
-    companions: tuple[Part, ...] = ()
-
-    def parts(self, job: Job) -> tuple[Part, ...]:
-        """Return all slots of the publish, the asked one first."""
-        return (Part(job, self.inputs, self.fingerprint, self.plan.generation), *self.companions)
-
-
-def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Considered:
-    """Look at the store, resolve the inputs and decide, changing nothing.
-
-    The store is looked at first: a twin that publishes in between is then found at the publish,
-    and is never overwritten with inputs that are older than its own.
-    """
-    # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
-    known = _known(job, ledger)
-    sight = store.look(job.table)
-    inputs = job.resolve()
-    reach("inputs.resolved")
-    found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    plan = _decide(job, store, sight, ledger, asked, found, known)
-    return _with_others(job, plan, inputs, found)
-
-
-def _known(job: Job, ledger: SqliteLedger) -> list[Receipt]:
-    """Return what the ledger knows of the slot, or of all slots that it builds on."""
-    if job.pattern.builds_on_all:
-        return [receipt for receipt, _ in ledger.published(job.slot.target.text)]
-    known = ledger.known(job.slot.text)
-    return [known] if known else []
-
-
-def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint: str) -> Considered:
-    """Resolve the inputs of the other slots that a plan needs."""
-    companions = _companions(job, plan)
-    # What has to follow is not begun unless it can be done: the table would be left half way.
-    following = [_part(job.sibling(slot), plan) for slot in plan.pending] if job.sibling else []
-    notes = _under_way(plan) + _changed_inputs(plan, [*companions, *following])
-    return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
-
-
-def _under_way(plan: Plan) -> tuple[str, ...]:
-    """Name what an interrupted replay has still to show; whoever runs next begins with it."""
-    pending = [Slot.parse(text) for text in plan.base.pending]
-    return (f"a replay is under way, and is completed first: {named(pending)}",) if pending else ()
-
-
-def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
-    """Resolve the inputs of the slots that are done again with this one; all of them must be there."""
-    if (plan.companions or plan.pending) and job.sibling is None and not job.pattern.keeps_history:
-        others = len(plan.companions) + len(plan.pending)
-        raise NotPublished(
-            f"The rows of {job.slot.label} share a table with {others} other slots, which would have to be done again.",
-            "Without a pipeline nobody knows how, so nothing was published.",
-            "Declare a pipeline, or choose a period of one slot.",
-        )
-    if job.pattern.keeps_history:
-        return tuple(_part_that_is_kept(job, slot, plan) for slot in plan.companions)
-    between = plan.draft.between if plan.draft else ()
-    return tuple(
-        (_part_as_it_was if slot in between else _part)(job.sibling(slot), plan)
-        for slot in plan.companions
-        if job.sibling
-    )
-
-
-def _changed_inputs(plan: Plan, companions: Sequence[Part]) -> tuple[str, ...]:
-    """Name the published slots that get other rows than before, since their inputs changed."""
-    before = plan.base.receipts
-    changed = [
-        part.job.slot
-        for part in companions
-        if part.job.slot.text in before and before[part.job.slot.text].fingerprint != part.fingerprint
-    ]
-    return (f"their inputs changed since they were published: {named(changed)}",) if changed else ()
-
-
-def _part_that_is_kept(job: Job, slot: Slot, plan: Plan) -> Part:
-    """A slot whose change rows are kept is vouched for again without being read."""
-    receipt = plan.base.receipts[slot.text]
-    return Part(replace(job, slot=slot), {}, receipt.fingerprint, receipt.generation + 1)
-
-
-def _part_as_it_was(job: Job, plan: Plan) -> Part:
-    """Resolve the inputs of an earlier slot, which must be what they were when it was published."""
-    try:
-        part = _part(job, plan)
-    except NotPublished as error:
-        raise _state_lost(job.slot, plan, error.what) from error
-    if part.fingerprint != plan.base.receipts[job.slot.text].fingerprint:
-        raise _state_lost(job.slot, plan, "Its inputs are no longer what they were when it was published.")
-    return part
-
-
-def _state_lost(slot: Slot, plan: Plan, why: str) -> NotPublished:
-    passed = f" Lost: {'; '.join(plan.draft.passed)}." if plan.draft and plan.draft.passed else ""
-    return NotPublished(
-        f"The state before {plan.slot.label} needs {slot.label} to be done again as it was published. {why}",
-        f"No version is left that holds it and nothing later.{passed} Nothing was published, and the target is as it was.",
-        f"If its inputs were corrected, start there: run {slot.label}, and all later slots are done with it.",
-    )
-
-
-def _part(job: Job, plan: Plan) -> Part:
-    inputs = job.resolve()
-    fingerprint = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    return Part(job, inputs, fingerprint, plan.base.fence(job.slot.text) + 1)
-
-
-def _decide(
-    job: Job, store: Store, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Sequence[Receipt]
-) -> Plan:
-    question = Question(
-        slot=job.slot,
-        pattern=job.pattern,
-        zone=job.zone,
-        fingerprint=fingerprint,
-        code=job.code,
-        rerun_on_code=job.rerun_on_code,
-        ledger_id=ledger.id,
-        known=known,
-        accepted=ledger.accepted(job.accepts),
-        asked=asked,
-        past=partial(_past, store, job.table),
-    )
-    return decide(question, sight)
-
-
-def _past(store: Store, table: str) -> Past:
-    return store.past(table) if isinstance(store, Drafts) else Past()
 
 
 def execute(
@@ -416,16 +268,11 @@ class _Attempt:
 
     def _considered_now(self, before: Considered) -> Considered:
         """Plan on what is there now: the lease may have been waited for, or a compare lost."""
-        known = _known(self.job, self.ledger)
-        sight = self.store.look(self.job.table)
-        if sight.fence(self.job.slot.text) == before.plan.base.fence(self.job.slot.text):
-            plan = _decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
-            return _with_others(self.job, plan, before.inputs, before.fingerprint)
-        # Someone published the slot since: inputs that were resolved before that may be the older ones.
-        now = consider(self.job, self.store, self.ledger, self.asked)
-        self.fingerprint = now.fingerprint
-        if self.approve:
-            self.approve(now.plan)
+        now = reconsider(self.job, self.store, self.ledger, self.asked, before)
+        if now.inputs is not before.inputs:
+            self.fingerprint = now.fingerprint
+            if self.approve:
+                self.approve(now.plan)
         return now
 
     def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
@@ -666,70 +513,3 @@ def _state_after(error: TwiceError) -> str:
     if isinstance(error, OutcomeUnknown):
         return "unknown"
     return "refused" if isinstance(error, Fenced | Busy) else "failed"
-
-
-def restore(store: Store, ledger: SqliteLedger, name: str, version: int) -> Sight:
-    """Make an older version of a target the newest; a publish like any other, under the head rule.
-
-    Raises:
-        Misuse: The store cannot go back, or there is no such version.
-        Fenced: The target is another ledger's, or moved meanwhile.
-        NotPublished: The version cannot be read any more.
-    """
-    sight = store.look(name)
-    if not isinstance(store, Drafts) or sight.points or not sight.pinned:
-        raise Misuse(
-            f"{name} has no versions to go back to.", fix="A view is pointed at its versions with: twice point"
-        )
-    if sight.owner != ledger.id:
-        raise Fenced(f"The target {name} belongs to another ledger.", fix=f"Take it over with: twice adopt {name}")
-    past = store.past(name)
-    if version not in {state.version for state in past.states if state.version != NO_TABLE}:
-        raise Misuse(f"{name} has no version {version}, or it is not kept any more.", fix="See: twice versions")
-    why = past.lost(version)
-    if why:
-        raise NotPublished(f"Version {version} of {name} cannot be read any more: {why}.", "Nothing changed.")
-    reach("restore.before")
-    try:
-        store.restore(name, sight, version, ledger.id)
-    except Conflict as error:
-        raise Fenced(f"The target {name} moved meanwhile: {error}.", "Nothing changed.", "Try again.") from error
-    reach("restore.after")
-    store.settle(name)
-    return store.look(name)
-
-
-RELEASED = "released"
-
-
-def release(store: Store, ledger: SqliteLedger, name: str) -> None:
-    """Give a target back: rows, receipts and history stay, and no ledger owns it.
-
-    Raises:
-        Fenced: It is not this ledger's, or changed meanwhile.
-    """
-    sight = store.look(name)
-    if sight.owner != ledger.id:
-        raise Fenced(f"The target {name} does not belong to this ledger.", "Nothing changed.")
-    try:
-        store.take_over(name, sight, RELEASED)
-    except Conflict as error:
-        raise Fenced(f"The target {name} changed while it was being released.", fix="Try again.") from error
-    reach("released")
-
-
-def take_over(store: Store, ledger: SqliteLedger, name: str, keep_days: int = 0) -> Sight:
-    """Make this ledger the owner of a target, and believe the target's receipts.
-
-    Raises:
-        Fenced: Someone else changed the target meanwhile.
-    """
-    sight = store.look(name)
-    if (sight.exists or sight.filled) and sight.owner != ledger.id:
-        try:
-            store.take_over(name, sight, ledger.id, keep_days)
-        except Conflict as error:
-            raise Fenced(f"The target {name} changed while it was being taken over.", fix="Try again.") from error
-        reach("taken.over")
-        sight = store.look(name)
-    return sight

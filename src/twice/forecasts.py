@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twice.backfills import along_with, check_free, ends_all, is_one_publish
+from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Busy, TwiceError, Waiting
-from twice.execute import consider
 from twice.plans import Plan
 from twice.replays import named, start_of
 from twice.runs import Slot

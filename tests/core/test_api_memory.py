@@ -8,7 +8,7 @@ import pytest
 
 import twice
 from twice import settings
-from twice.execute import take_over
+from twice.handovers import take_over
 from twice.project import Project
 
 DAY = "2024-10-07"

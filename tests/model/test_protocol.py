@@ -13,9 +13,9 @@ from model.sizes import LARGE, SMALL
 from model.step import PASSES
 from model.wrong import COVERED, WRONG
 from points import points_in
-from twice import execute
-from twice.execute import release, take_over
+from twice import considered, execute, handovers
 from twice.faults import armed, recording
+from twice.handovers import release, take_over
 from worlds import World
 
 DAY = "2024-09-20"
@@ -81,7 +81,8 @@ def test_the_steps_are_the_fault_points_of_the_code(tmp_path):
         periods.run(DAY)
     told = {point for passed in PASSES.values() for point in passed}
     assert told == set(points)
-    of_the_executor = list(points_in(Path(execute.__file__).read_text()))
+    files = [Path(module.__file__) for module in (considered, execute, handovers)]
+    of_the_executor = [point for file in files for point in points_in(file.read_text())]
     assert [point for point in of_the_executor if not any(re.fullmatch(point, one) for one in told)] == []
 
 

@@ -15,8 +15,8 @@ from stories import CASES, DAYS, SCHEMA, story
 
 import twice
 from twice.errors import TwiceError
-from twice.execute import take_over
 from twice.faults import Died, LostReply, armed
+from twice.handovers import take_over
 from worlds import World, once_at
 
 INSIDE = {

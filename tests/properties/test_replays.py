@@ -14,8 +14,8 @@ import twice
 from twice.backfills import backfill
 from twice.decide import Asked
 from twice.errors import TwiceError
-from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
+from twice.handovers import take_over
 
 DAYS = [f"2024-09-{day}" for day in range(20, 25)]
 SCHEMA = "id string, v int, gone boolean"

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 
 import twice
-from twice.execute import take_over
 from twice.faults import Died, LostReply, armed, dying_at
+from twice.handovers import take_over
 from worlds import World
 
 DAYS = ("2024-09-20", "2024-09-21", "2024-09-22")

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 import twice
-from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
+from twice.handovers import take_over
 from twice.prover import check, deaths_at_every_point
 
 pytestmark = [pytest.mark.timeout(1800)]

@@ -9,8 +9,8 @@ import pytest
 import twice
 from points import points_in
 from twice.cli.views import _groups
-from twice.execute import release, take_over
 from twice.faults import armed, recording
+from twice.handovers import release, take_over
 from twice.intervals import parse_moment
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name

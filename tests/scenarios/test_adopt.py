@@ -4,7 +4,7 @@ import pytest
 
 import twice
 from twice.errors import Fenced, Stranger
-from twice.execute import release, take_over
+from twice.handovers import release, take_over
 from twice.sight import NO_TABLE
 
 DAYS = ("2024-09-20", "2024-09-21", "2024-09-22")

@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 import twice
 from twice.checks import Asked, look_over
-from twice.execute import release, take_over
 from twice.faults import Died, armed, dying_at
 from twice.findings import NOTICE, WRONG
+from twice.handovers import release, take_over
 from twice.runs import Slot
 from twice.stores import repeats
 

@@ -6,8 +6,8 @@ import pytest
 
 import twice
 from twice.errors import LedgerAhead, ProofGone, Stranger
-from twice.execute import take_over
 from twice.faults import Died, armed, dying_at
+from twice.handovers import take_over
 from worlds import once_at
 
 

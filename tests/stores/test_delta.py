@@ -70,7 +70,7 @@ def test_109_old_receipts_survive_the_cleaning_of_the_log(world):
     assert log.commit_versions(str(world.table()))[0] > 5
     assert world.run("2024-09-01").state == "skipped"
     world.lose_ledger()
-    from twice.execute import take_over
+    from twice.handovers import take_over
 
     sight = take_over(world.store, world.project.ledger, world.target)
     assert len(sight.receipts) == 12

@@ -8,7 +8,7 @@ import click
 
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
-from twice.execute import RELEASED, release, take_over
+from twice.handovers import RELEASED, release, take_over
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight

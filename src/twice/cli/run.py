@@ -11,9 +11,10 @@ import click
 from twice.backfills import sights_of
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
 from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
+from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse
-from twice.execute import consider, execute
+from twice.execute import execute
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project

@@ -13,9 +13,9 @@ from contextlib import suppress
 from twice.backfills import SlotEnd, fill, worst
 from twice.cli.output import confirm, count, print_json, print_table, say
 from twice.cli.progress import progress
+from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import TwiceError, Waiting
-from twice.execute import consider
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from twice import settings
 from twice.api import backfill, restore, run
 from twice.errors import NotPublished
-from twice.execute import take_over
+from twice.handovers import take_over
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.project import Project
