@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twice.errors import Misuse
+from twice.errors import Misuse, NotPublished
 from twice.faults import NOBODY_TO_KILL, REACHED
 from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
@@ -23,7 +23,8 @@ from twice.prover.worlds import LEDGER, ProjectWorld
 
 # A run of a few rows is over before a JVM would have compiled it well, so it does not try.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-_LEASE_SECONDS = 1.0
+# Renewed seldom: a process that is stopped while it renews its lease holds the ledger, and nobody else gets in.
+_LEASE_SECONDS, _RENEW_SECONDS = 4.0, 3.0
 # Workers have as much memory as an executor asks for by default; with less, Spark does not start.
 _CLUSTER = "local-cluster[2,1,1024]"
 _SPECULATION = (
@@ -111,11 +112,14 @@ def _dies(ground: Ground, name: str, point: str) -> Trouble | None:
 
 
 def _sleeps(world: ProjectWorld, fault: str) -> Ended:
-    leases = {"TWICE_LEASES_SECONDS": str(_LEASE_SECONDS), "TWICE_LEASES_RENEW_SECONDS": str(_LEASE_SECONDS / 4)}
+    leases = {"TWICE_LEASES_SECONDS": str(_LEASE_SECONDS), "TWICE_LEASES_RENEW_SECONDS": str(_RENEW_SECONDS)}
 
     def twin() -> None:
-        time.sleep(_LEASE_SECONDS * 1.5)
-        world.act()
+        time.sleep(_LEASE_SECONDS + 1)
+        try:
+            world.act()
+        except NotPublished as error:
+            raise CannotBeTried(f"no twin could publish meanwhile: {error.what}") from error
 
     return run_asleep(words(world), world.folder, fault, child_settings(world) | leases, twin)
 
