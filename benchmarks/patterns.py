@@ -384,11 +384,12 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the large tables")
+def run(parts: dict[str, Callable[[Bench, int, int], None]], rows: int, what: str) -> None:
+    """Measure all parts, or those that are asked for, in one session."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("--rows", type=int, default=rows, help="rows of the large tables")
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--only", default=",".join(parts), help=f"some of {','.join(parts)}")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="twice-bench-") as folder:
         root = Path(folder)
@@ -396,9 +397,9 @@ def main() -> None:
         print(f"{asked.rows:,} rows, {asked.times} pairs, {os.cpu_count()} cores; ratios are ours / by hand")
         bench = Bench(root)
         for part in asked.only.split(","):
-            PARTS[part](bench, asked.rows, asked.times)
+            parts[part](bench, asked.rows, asked.times)
         bench.engine.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run(PARTS, 10_000_000, __doc__)

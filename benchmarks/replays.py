@@ -4,20 +4,17 @@ Against what people do by hand: RESTORE to the version before the slot, then one
 against thirty commands; and against itself, for more slots and larger tables. Prints ratios. `--only invocations` runs a part.
 """
 
-import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
 from measure import duel
-from patterns import Bench, head, line
+from patterns import Bench, head, line, run
 
 import twice
 from twice.backfills import backfill
@@ -231,21 +228,5 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="twice-bench-") as folder:
-        root = Path(folder)
-        (root / "twice.toml").write_text('[spark]\nmaster = "local[2]"\n[spark.conf]\n"spark.driver.memory" = "4g"\n')
-        print(f"{asked.rows:,} rows, {asked.times} pairs, {os.cpu_count()} cores; ratios are ours / by hand")
-        bench = Bench(root)
-        for part in asked.only.split(","):
-            PARTS[part](bench, asked.rows, asked.times)
-        bench.engine.stop()
-
-
 if __name__ == "__main__":
-    main()
+    run(PARTS, 1_000_000, __doc__)
