@@ -82,7 +82,7 @@ Examples:
 Exit codes:
   0  fine (a skip is fine)           3  outcome unknown: run again, it asks the store
   1  failed, rerun is safe           4  busy, fenced, or a stale plan
-  2  usage or project error          5  a check found something wrong
+  2  usage or project error          5  a check or a proof found something wrong
 """
 
 
