@@ -308,7 +308,7 @@ def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(sho
 
 def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(phones):
     first_pass(phones)
-    with phones.project.ledger._transaction() as db:
+    with phones.project.ledger.transaction() as db:
         db.execute("DELETE FROM receipts WHERE slot=?", (phones.slot(D21),))
         db.execute("DELETE FROM versions WHERE slot=?", (phones.slot(D21),))
     before = versions(phones)

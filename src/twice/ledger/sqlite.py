@@ -81,11 +81,13 @@ class SqliteLedger:
             db.execute(f"PRAGMA user_version={VERSION}")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One check-then-act, alone on the ledger from its first line."""
         with self._trouble(), closing(self._connect()) as db, _immediate(db):
             yield db
 
-    def _query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """Return the rows that answer a question."""
         with self._trouble(), closing(self._connect()) as db:
             return db.execute(sql, values).fetchall()
 
@@ -106,7 +108,7 @@ class SqliteLedger:
     def intend(self, record: AttemptRecord) -> AttemptRecord:
         """Record that work on a slot starts; the ledger names the attempt."""
         me = Holder.me()
-        with self._transaction() as db:
+        with self.transaction() as db:
             counter = _next_counter(db)
             named = AttemptRecord(
                 **{
@@ -122,7 +124,7 @@ class SqliteLedger:
 
     def end(self, attempt: str, state: str, reason: str = "") -> None:
         """Record how an attempt ended without a publish that is known to be its own."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state IN ('started', 'died')",
                 (state, reason, _now(), attempt),
@@ -131,7 +133,7 @@ class SqliteLedger:
     def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
         """Record what the store says about a slot, and how the attempt that asked ended."""
         slot = Slot.parse(receipt.slot)
-        with self._transaction() as db:
+        with self.transaction() as db:
             _keep_receipt(db, receipt, slot, version)
             db.execute(
                 "UPDATE attempts SET state=?, reason=?, rows=?, generation=?, version_after=?, ended_at=? WHERE attempt=?",
@@ -145,16 +147,14 @@ class SqliteLedger:
 
     def known(self, slot: str) -> Receipt | None:
         """Return what the ledger believes to be published in a slot."""
-        found = self._query("SELECT receipt FROM receipts WHERE slot=?", slot)
+        found = self.query("SELECT receipt FROM receipts WHERE slot=?", slot)
         return Receipt.from_json(json.loads(found[0]["receipt"])) if found else None
 
     def published(self, target: str | None = None) -> list[tuple[Receipt, int | None]]:
         """Return all receipts that the ledger believes in, with the version that held them last."""
         sql = "SELECT receipt, version FROM receipts"
         rows = (
-            self._query(sql + " WHERE target=? ORDER BY slot", target)
-            if target
-            else self._query(sql + " ORDER BY slot")
+            self.query(sql + " WHERE target=? ORDER BY slot", target) if target else self.query(sql + " ORDER BY slot")
         )
         return [(Receipt.from_json(json.loads(row["receipt"])), row["version"]) for row in rows]
 
@@ -165,47 +165,47 @@ class SqliteLedger:
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         values = [value for value in wanted.values() if value]
         sql = f"SELECT * FROM attempts{where} ORDER BY started_at DESC, rowid DESC LIMIT ?"  # noqa: S608 - fixed names
-        return [_attempt(row) for row in self._query(sql, *values, limit)]
+        return [_attempt(row) for row in self.query(sql, *values, limit)]
 
     def newest_attempt(self, slot: str, publisher: str = "") -> AttemptRecord | None:
         """Return the attempt on a slot that was begun last; `publisher` is one that may bear another slot's name."""
         sql = "SELECT * FROM attempts WHERE slot=? OR attempt=? ORDER BY rowid DESC LIMIT 1"
-        found = self._query(sql, slot, publisher)
+        found = self.query(sql, slot, publisher)
         return _attempt(found[0]) if found else None
 
     def attempt(self, name: str) -> AttemptRecord | None:
         """Return one attempt, by its name or a beginning of it that is unique."""
-        found = self._query("SELECT * FROM attempts WHERE attempt=? OR attempt LIKE ? LIMIT 2", name, name + "%")
+        found = self.query("SELECT * FROM attempts WHERE attempt=? OR attempt LIKE ? LIMIT 2", name, name + "%")
         exact = [row for row in found if row["attempt"] == name]
         return _attempt((exact or found)[0]) if len(exact or found) == 1 else None
 
     def versions(self, target: str) -> list[dict[str, Any]]:
         """Return what the ledger saw published to a target, newest first."""
-        rows = self._query("SELECT * FROM versions WHERE target=? ORDER BY version DESC", target)
+        rows = self.query("SELECT * FROM versions WHERE target=? ORDER BY version DESC", target)
         return [dict(row) for row in rows]
 
     # ------------------------------------------------------------------ acceptances, targets, hashes
 
     def accept(self, slot: str, outside: str, who: str) -> None:
         """Record that a person accepted a slot's rows as they are after this outside change."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             row = {"slot": slot, "outside": outside, "accepted_at": _now(), "accepted_by": who}
             _insert(db, "acceptances", row, replace=True)
 
     def accepted(self, slot: str) -> str:
         """Return the outside change up to which a slot was accepted, or nothing."""
-        found = self._query("SELECT outside FROM acceptances WHERE slot=?", slot)
+        found = self.query("SELECT outside FROM acceptances WHERE slot=?", slot)
         return str(found[0]["outside"]) if found else ""
 
     def locate(self, target: str, location: str) -> None:
         """Remember where the catalog keeps a table, so that it is found without a JVM."""
         if self.location(target) != location:
-            with self._transaction() as db:
+            with self.transaction() as db:
                 _insert(db, "targets", {"target": target, "location": location}, replace=True)
 
     def location(self, target: str) -> str:
         """Return where a table was last seen, or nothing."""
-        found = self._query("SELECT location FROM targets WHERE target=?", target)
+        found = self.query("SELECT location FROM targets WHERE target=?", target)
         return str(found[0]["location"]) if found else ""
 
     def recall(self, keys: Sequence[str]) -> Mapping[str, str]:
@@ -216,7 +216,7 @@ class SqliteLedger:
 
     def remember(self, hashes: Mapping[str, str]) -> None:
         """Keep content hashes; a cache, so a full one starts again empty."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             if db.execute("SELECT count(*) FROM hashes").fetchone()[0] > _HASHES_KEPT:
                 db.execute("DELETE FROM hashes")
             db.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?)", sorted(hashes.items()))
@@ -248,7 +248,7 @@ class SqliteLedger:
             stop.set()
 
     def _take(self, lease: Lease) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             row = db.execute("SELECT * FROM leases WHERE name=?", (lease.name,)).fetchone()
             if row and row["attempt"] != lease.attempt and _is_live(row):
                 left = max(0.0, row["expires"] - _uptime())
@@ -279,7 +279,7 @@ class SqliteLedger:
     def _keep(self, lease: Lease, stop: threading.Event) -> None:
         while not stop.wait(max(self.renew_seconds, _LEAST_RENEWAL_SECONDS)):
             # A renewal that fails only makes the lease run out, which costs work and no safety.
-            with suppress(NotPublished), self._transaction() as db:
+            with suppress(NotPublished), self.transaction() as db:
                 expires = _uptime() + self.lease_seconds
                 db.execute(
                     "UPDATE leases SET expires=? WHERE name=? AND attempt=?", (expires, lease.name, lease.attempt)
@@ -287,12 +287,12 @@ class SqliteLedger:
 
     def _release(self, lease: Lease) -> None:
         # A lease that cannot be released runs out; that must not hide how the run ended.
-        with suppress(NotPublished), self._transaction() as db:
+        with suppress(NotPublished), self.transaction() as db:
             db.execute("DELETE FROM leases WHERE name=? AND attempt=?", (lease.name, lease.attempt))
 
     def busy(self, name: str, attempt: str = "") -> str:
         """Return the attempt that holds a lease now, if it is another one and alive."""
-        found = self._query("SELECT * FROM leases WHERE name=?", name)
+        found = self.query("SELECT * FROM leases WHERE name=?", name)
         return str(found[0]["attempt"]) if found and _is_live(found[0]) and found[0]["attempt"] != attempt else ""
 
     def live_attempts(self) -> frozenset[str]:
@@ -301,14 +301,14 @@ class SqliteLedger:
 
     def live_leases(self) -> list[Lease]:
         """Return the leases that are held now, in the order of their names."""
-        rows = self._query("SELECT * FROM leases ORDER BY name")
+        rows = self.query("SELECT * FROM leases ORDER BY name")
         return [Lease(row["name"], row["attempt"], _holder(row)) for row in rows if _is_live(row)]
 
     # ------------------------------------------------------------------ rebuild
 
     def rebuild(self, targets: Iterable[str], receipts: Sequence[tuple[Receipt, int]]) -> int:
         """Take receipts from the stores as all that is published to these targets."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             for target in targets:
                 db.execute("DELETE FROM receipts WHERE target=?", (target,))
             for receipt, version in receipts:
