@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 }
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)
-_STORE_KEYS = ("kind", "root", "views")
+_STORE_KEYS = ("kind", "root", "views", "url")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class StoreSettings:
     kind: str
     root: str
     views: str = ""
+    url: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class Settings:
                 fix="Use sqlite:///path; a path without a leading slash is under the project's folder.",
             )
         return str(self.root / url.removeprefix("sqlite:///"))
+
+
+def url_of_kind(kind: str) -> str:
+    """Return the URL of a kind of store that the environment names, such as TWICE_POSTGRES_URL, or nothing."""
+    return os.environ.get(f"TWICE_{kind.upper()}_URL", "")
 
 
 def find_root(start: Path | None = None) -> Path | None:
@@ -153,7 +159,8 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")))
+        url = _expand(str(content.get("url", "")), f"stores.{name}.url") or url_of_kind(str(content["kind"]))
+        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
     return stores
 
 
