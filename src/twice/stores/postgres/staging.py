@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from psycopg import sql
 
@@ -22,7 +21,7 @@ from twice.slices import Slice, missing_column
 from twice.stores.postgres import bookkeeping, conditions, merging, tasks
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
-from twice.stores.postgres.kinds import Fitted, fitted
+from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.publishing import Change
 from twice.stores.postgres.rows import held, is_frame, kinds_of
@@ -117,12 +116,12 @@ class Stager:
         with connected(self.url) as connection, nothing_lands(self.work.name):
             Books(self.name.schema).make(connection)
             table = bookkeeping.columns_of(connection, self.name)
-        given = self._kinds(rows, table, besides)
+        given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
         for name in given:
             checked(name)
-        fits = fitted(given, table, self.work, tuple(besides)) if given else _nothing(table)
+        fits = fitted(given, table, self.work, tuple(besides))
         source = self._source(rows, fits)
         reach("postgres.staged")
         with connected(self.url) as connection, nothing_lands(self.work.name):
@@ -130,19 +129,13 @@ class Stager:
             yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
             connection.execute("rollback")
 
-    def _kinds(self, rows: Rows, table: Any, besides: Sequence[str]) -> Mapping[str, str]:
-        """Return the kinds of the rows; an empty list has the table's columns."""
-        return kinds_of(rows)
-
     def _source(self, rows: Rows, fits: Fitted) -> Source:
         if is_frame(rows):
             return tasks.staged(self.url, self.name, self.work, rows, fits.source)
-        return Source(fits.source, held(rows) if fits.source else None)
+        return Source(fits.source, held(rows))
 
 
-def _nothing(table: Any) -> Fitted:
-    """Rows without a column say nothing about the table: an empty list has none."""
-    from twice.columns import Fit
-
-    types = {one.name: one.type for one in table if not one.filled}
-    return Fitted(table, {}, types, Fit({}))
+def _kinds_of_table(table: Sequence[Column], besides: Sequence[str]) -> Mapping[str, str]:
+    """Return the kinds that an empty list of rows would have had: it names no column itself."""
+    kept = {one.name: kind_of(one.type) for one in table if not one.filled}
+    return {**kept, **dict.fromkeys(besides, "boolean")} if kept else {}
