@@ -14,6 +14,7 @@ sees one state.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +89,13 @@ $body$
 """
 
 _LOOK = """
-select h.n, h.owner, h.relation, to_regclass({table})::oid, h.table_id, h.data_version,
+select h.target, h.n, h.owner, h.relation,
+    to_regclass(quote_ident({schema}) || '.' || quote_ident(h.target))::oid, h.table_id, h.data_version,
     h.changes + (select count(*) from {changes} c where c.relation = h.relation),
     h.outside, h.swept, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
         where r.target = h.target)
-from {heads} h where h.target = {target}
+from {heads} h where h.target = any({targets})
 """
 
 _COLUMNS = """
@@ -148,18 +150,27 @@ def schema_of(connection: Connection) -> str:
     return str(one(connection.execute("select current_schema()"))[0] or "public")
 
 
-def look(connection: Connection, name: Name) -> Sight:
-    """Return what the receipts say, in one statement if there are some."""
-    books = Books(name.schema)
-    statement = books.filled_in(_LOOK, table=sql.Literal(name.text), target=sql.Literal(name.table))
+@dataclass(frozen=True)
+class Looked:
+    """What the receipts of a target say, and what else is noted with its head."""
+
+    sight: Sight
+    more: Mapping[str, Any]
+
+
+def looks(connection: Connection, schema: str, targets: Sequence[str]) -> dict[str, Looked]:
+    """Return what the receipts of several targets say, in one statement; those that have none are left out."""
+    books = Books(schema)
+    names = sql.SQL("{}::text[]").format(sql.Literal(list(targets)))
+    statement = books.filled_in(_LOOK, schema=sql.Literal(schema), targets=names)
     try:
-        row = connection.execute(statement).fetchone()
+        rows = connection.execute(statement).fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
-        row = None
-    return _unknown(connection, name) if row is None else _sight(row)
+        return {}
+    return {row[0]: Looked(_sight(row[1:]), row[10]) for row in rows}
 
 
-def _unknown(connection: Connection, name: Name) -> Sight:
+def unknown(connection: Connection, name: Name) -> Sight:
     """Look at a table that was never published to; it may not be there."""
     oid = one(connection.execute("select to_regclass(%s)::oid", [name.text]))[0]
     if oid is None:

@@ -15,7 +15,7 @@ Of two slots the second waits at the head's row; what a merge reads is read afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from psycopg import sql
@@ -27,12 +27,13 @@ from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import REPLACED
 from twice.slices import Slice
-from twice.stores.postgres import bookkeeping, conditions, histories, merging, proofs
+from twice.stores.postgres import bookkeeping, conditions, filling, histories, merging, periods, proofs, versions
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.periods import Place
 from twice.stores.postgres.sources import Source
 
 _COUNT_NOW = """
@@ -81,7 +82,8 @@ update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(
 class Change:
     """What is done to one table with the rows of an attempt.
 
-    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing` or `history`. What else is there, each needs.
+    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing`, `history` or `version`. What else is there, each
+    needs; `place` is that of a table behind a view.
     """
 
     how: str
@@ -95,6 +97,8 @@ class Change:
     editions: Editions | None = None
     lineage: str = ""
     others: tuple[Change, ...] = field(default=())
+    place: Place | None = None
+    keep: int | None = None
 
 
 def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
@@ -133,7 +137,7 @@ def _in_transaction(
     changed, notes = Changed(), ()
     tables: tuple[Change, ...] = (change, *change.others) if change else ()
     for part in tables:
-        counted, said = _apply(connection, part, work, receipts)
+        counted, said = _apply(connection, part, work, receipts, number)
         changed, notes = Changed(changed.total + counted.total), notes + said
     reach("postgres.rows.moved")
     outside = ""
@@ -145,7 +149,7 @@ def _in_transaction(
         "target": name.table,
         "table": name.text,
         "made": there is None,
-        "changed": bool(changed.total) or bool(change and change.how == "table"),
+        "changed": bool(changed.total) or bool(change and change.how in ("table", "version")),
         "outside": outside,
     }
     connection.execute(books.filled_in(_LEFT), facts)
@@ -212,32 +216,28 @@ def _end(connection: Connection, books: Books, name: Name, slots: list[str], why
 
 
 def _apply(
-    connection: Connection, change: Change, work: Work, receipts: Sequence[Receipt]
+    connection: Connection, change: Change, work: Work, receipts: Sequence[Receipt], number: int
 ) -> tuple[Changed, tuple[str, ...]]:
     """Do to a table what the attempt is about, in the columns that it has now."""
     name = change.name
+    if change.how == "version":
+        return versions.fill(connection, change, work, receipts, number), ()
+    if change.place:
+        return periods.fill(connection, change, change.place)
     if bookkeeping.columns_of(connection, name) != change.fits.table:
         raise Conflict("the table has other columns now")
     if not change.fits.types:
         return Changed(), ()
-    _shape(connection, name, change.fits)
+    filling.shape(connection, name, change.fits)
     notes = proofs.guard(connection, name)
     reach("postgres.table.ready")
-    relation = change.source.opened(connection)
     if change.rule:
+        relation = change.source.opened(connection)
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
     deleted = _make_room(connection, change, work)
-    inserted = connection.execute(
-        sql.SQL("insert into {} ({}) select {} from {} rows").format(
-            name.sql,
-            comma(map(column, change.fits.types)),
-            comma(map(column, change.fits.types)),
-            merging.cast(relation, change.fits),
-        )
-    ).rowcount
-    return Changed(inserted, 0, deleted), notes
+    return Changed(filling.insert(connection, name, change), 0, deleted), notes
 
 
 def _by_key(
@@ -253,29 +253,6 @@ def _by_key(
     else:
         done = merging.merge(connection, change.name, relation, rule, change.fits)
     return done, (*done.notes(change.source.count), *notes)
-
-
-def _shape(connection: Connection, name: Name, fits: Fitted) -> None:
-    """Make the table, or give it its new columns."""
-    if not fits.table:
-        connection.execute(sql.SQL("create table {} ({})").format(name.sql, _definitions(fits.types)))
-        return
-    for added in fits.fit.added:
-        connection.execute(
-            sql.SQL("alter table {} add column {}").format(name.sql, _definitions({added: fits.types[added]}))
-        )
-    for widened in fits.fit.widened:
-        connection.execute(
-            sql.SQL("alter table {} alter column {} type {}").format(
-                name.sql,
-                column(widened),
-                sql.SQL(fits.types[widened]),  # type: ignore[arg-type]
-            )
-        )
-
-
-def _definitions(types: Mapping[str, str]) -> sql.Composed:
-    return comma(sql.SQL("{} {}").format(column(one), sql.SQL(typed)) for one, typed in types.items())  # type: ignore[arg-type]
 
 
 def _make_room(connection: Connection, change: Change, work: Work) -> int:

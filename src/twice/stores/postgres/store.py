@@ -24,6 +24,8 @@ from twice.abilities import (
     LookBack,
     Merges,
     Opening,
+    PointedAt,
+    PointsAtVersions,
     Repeats,
     ReplacesPartitions,
     ReplacesSlices,
@@ -34,6 +36,7 @@ from twice.abilities import (
     Swept,
     TransactsTables,
     Trouble,
+    UnitesTables,
     Work,
 )
 from twice.errors import Misuse, NotPublished
@@ -57,6 +60,8 @@ class PostgresStore(
     InsertsMissing,
     Appends,
     TransactsTables,
+    PointsAtVersions,
+    UnitesTables,
     FindsRepeats,
     Inspects,
 ):
@@ -65,8 +70,6 @@ class PostgresStore(
     kind: ClassVar[str] = "postgres"
     lacks: ClassVar[Mapping[str, str]] = {
         "Drafts": 'it keeps no older versions of a table (stateful_merger has form="history" for that)',
-        "PointsAtVersions": "it has no versions behind a name yet",
-        "UnitesTables": "it does not unite tables yet",
         "DeliversFiles": "it has no files",
     }
 
@@ -103,11 +106,11 @@ class PostgresStore(
     def look(self, name: str) -> Sight:
         """Read the receipts, in one statement."""
         table = self._name(name)
-        from twice.stores.postgres import bookkeeping
+        from twice.stores.postgres import looking
         from twice.stores.postgres.connections import connected
 
         with connected(self._url) as connection:
-            return bookkeeping.look(connection, table)
+            return looking.look(connection, table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Stage the rows that will be the whole table."""
@@ -150,6 +153,74 @@ class PostgresStore(
         """Stage the change rows; they are kept, and the table is made of them, when they are published."""
         return self._stager(work).history(rows, rule, editions)
 
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Stage the rows; the table that they fill is made when they are published."""
+        return self._stager(work).version(rows, keep)
+
+    def versions(self, name: str) -> list[PointedAt]:
+        """List what the view can point at, oldest first."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        return versions.pointed_at(self._url, view)
+
+    def point(self, name: str, version: str, owner: str) -> None:
+        """Let the view show another of its versions."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        versions.point(self._url, view, version, owner)
+
+    def seal(self, name: str, why: str, owner: str) -> None:
+        """Let the view refuse every further publish, or with an empty reason allow them again."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        versions.seal(self._url, view, why, owner)
+
+    def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
+        """Note a table behind a view, which may be filled later."""
+        name, table = self._name(view), self._name(f"{view}/{member}")
+        from twice.stores.postgres import periods
+
+        periods.open_member(self._url, name, table, member, by, limit, writer)
+
+    def like_siblings(self, work: Work, rows: Rows) -> Rows:
+        """Rows are fitted to the newest other table when they are staged, if theirs is not there yet."""
+        return rows
+
+    def members(self, view: str) -> Mapping[str, Sight]:
+        """Return the tables that a view unites, with what each holds."""
+        name = self._name(view)
+        from twice.stores.postgres import periods, views
+        from twice.stores.postgres.connections import connected
+
+        with connected(self._url) as connection:
+            return periods.members(connection, name) if views.are_there_for(connection, name) else {}
+
+    def unfilled(self, view: str) -> tuple[str, ...]:
+        """Name the tables that a view unites and that are not there."""
+        name = self._name(view)
+        from twice.stores.postgres import periods, views
+        from twice.stores.postgres.connections import connected
+
+        with connected(self._url) as connection:
+            return periods.unfilled(connection, name) if views.are_there_for(connection, name) else ()
+
+    def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
+        """Put the rows and receipts of several tables into one."""
+        name, larger = self._name(view), self._name(f"{view}/{into}")
+        from twice.stores.postgres import periods
+
+        periods.freeze(self._url, name, larger, into, members, owner)
+
+    def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
+        """Add a column to all tables of a view that lack it, and name them."""
+        name = self._name(view)
+        from twice.stores.postgres import kinds, periods
+
+        return periods.add_column(self._url, name, column, kinds.type_named(kind, column), owner)
+
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Publish in one transaction."""
         name = self._name(work.name)
@@ -158,7 +229,12 @@ class PostgresStore(
         return publishing.publish(self._url, name, work, staged, receipts)
 
     def settle(self, name: str) -> None:
-        """COMMIT outlives a power cut already."""
+        """COMMIT outlives a power cut already; a view that somebody took away is made again."""
+        if "/" in name:
+            table = self._name(name)
+            from twice.stores.postgres import periods
+
+            periods.repair(self._url, table)
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Drop what the attempt staged."""
@@ -186,7 +262,12 @@ class PostgresStore(
         table = self._name(name)
         from twice.stores.postgres import publishing
 
-        publishing.take_over(self._url, table, base.version, owner)
+        there = self.members(name)
+        for label, sight in there.items():
+            if sight.owner != owner:
+                publishing.take_over(self._url, self._name(f"{name}/{label}"), sight.version, owner)
+        if not there:
+            publishing.take_over(self._url, table, base.version, owner)
 
     def fetch(self, name: str) -> Any:
         """Return the rows as an Arrow table, without Spark; they have to fit into memory."""
