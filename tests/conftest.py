@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from telling import is_left_to_prove
 from databases import Database
+from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World
 
 pytest_plugins = ("servers",)
@@ -31,9 +31,7 @@ def pytest_generate_tests(metafunc):
         chosen = metafunc.config.getoption("--stores").split(",")
         only = metafunc.definition.get_closest_marker("stores")
         wanted = [kind for kind in (only.args if only else STORES) if kind in chosen]
-        metafunc.parametrize(
-            "kind", [pytest.param(kind, marks=_marks(kind)) for kind in wanted]
-        )
+        metafunc.parametrize("kind", [pytest.param(kind, marks=_marks(kind)) for kind in wanted])
 
 
 def _marks(kind):

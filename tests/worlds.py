@@ -136,6 +136,11 @@ class World:
         return replace(self, **changes)
 
     @property
+    def plain(self) -> bool:
+        """Tell whether rows are lists, and no Spark is there."""
+        return self.kind in WITHOUT_SPARK
+
+    @property
     def store(self):
         return self.project.store(self.kind)
 

@@ -26,6 +26,8 @@ def world(make_world):
 def fill_by_hand(world, rows):
     if world.kind == "memory":
         world.memory.meddle(world.target, [{"id": key, "v": value} for key, value in rows.items()])
+    elif world.database:
+        world.database.fill(world.target, rows)
     else:
         frame = world.spark.createDataFrame(list(rows.items()), SCHEMA)
         frame.coalesce(1).write.format(world.kind).mode("append").save(str(world.table()))
@@ -44,7 +46,7 @@ def adopt(world):
 
 
 def files(world):
-    return sorted(path.name for path in world.table().rglob("*.parquet")) if world.kind != "memory" else []
+    return sorted(path.name for path in world.table().rglob("*.parquet")) if not world.plain else []
 
 
 def test_a_filled_table_is_refused_until_it_is_adopted(world):

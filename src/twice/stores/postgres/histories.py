@@ -17,7 +17,7 @@ from twice.stores.postgres import bookkeeping, kinds, merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
-from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.names import Name, column, definitions
 
 ENDING = "twice_history"
 _EDITION, _ID = "twice_edition", "twice_row"
@@ -54,14 +54,10 @@ def _keep(
     """Add the rows to the history, which takes on every column that ever came; return its columns."""
     known = {one.name: one.type for one in bookkeeping.columns_of(connection, history)}
     if not known:
-        definitions = comma(
-            sql.SQL("{} {}").format(column(one), sql.SQL(typed))  # type: ignore[arg-type]
-            for one, typed in types.items()
-        )
         connection.execute(
-            sql.SQL("create table {} ({} bigint generated always as identity primary key, {} text not null, {})").format(
-                history.sql, column(_ID), column(_EDITION), definitions
-            )
+            sql.SQL(
+                "create table {} ({} bigint generated always as identity primary key, {} text not null, {})"
+            ).format(history.sql, column(_ID), column(_EDITION), definitions)
         )
         connection.execute(sql.SQL("create index on {} ({})").format(history.sql, column(_EDITION)))
         known = dict(types)
@@ -72,7 +68,7 @@ def _keep(
         elif known[one] != typed and _wider(known[one], typed) != known[one]:
             alter = "alter table {} alter column {} type {}"
         if alter:
-            connection.execute(sql.SQL(alter).format(history.sql, column(one), sql.SQL(typed)))  # type: ignore[arg-type]
+            connection.execute(sql.SQL(alter).format(history.sql, column(one), sql.SQL(typed)))
             known[one] = typed
     columns = comma(map(column, types))
     connection.execute(
@@ -135,9 +131,7 @@ def _number_steps(
     )
 
 
-def _fold(
-    connection: Connection, history: Name, rule: MergeRule, fits: Fitted, kept: Mapping[str, str]
-) -> None:
+def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, kept: Mapping[str, str]) -> None:
     """Go through the steps of each key, and note which row it ends up as, or that it is gone.
 
     A row that is there stays if the next one is late, or if nothing may be touched; else the next one takes its place,
@@ -145,7 +139,11 @@ def _fold(
     """
     keys = comma(map(column, rule.keys))
     both = sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "f"), column(key, "s")) for key in rule.keys)
-    late = sql.SQL("true") if rule.insert_only else sql.SQL("coalesce(s.place < f.place, false)" if rule.order else "false")
+    late = (
+        sql.SQL("true")
+        if rule.insert_only
+        else sql.SQL("coalesce(s.place < f.place, false)" if rule.order else "false")
+    )
     folded = sql.SQL(
         "with recursive folded as ("
         " select {keys}, step, case when not gone then id end as id, case when not gone then place end as place"
@@ -167,7 +165,7 @@ def _fold(
     values = [
         sql.SQL("{}::{}").format(
             column(one, "k") if one in rule.keys else column(one, "h") if one in kept else sql.NULL,
-            sql.SQL(typed),  # type: ignore[arg-type]
+            sql.SQL(typed),
         )
         for one, typed in fits.types.items()
     ]
