@@ -6,7 +6,7 @@ import pytest
 
 from databases import Database
 from telling import is_left_to_prove
-from worlds import STORES, WITHOUT_SPARK, World
+from worlds import STORES, WITHOUT_SPARK, World, lacks
 
 pytest_plugins = ("servers",)
 
@@ -20,8 +20,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "postgres_server" in item.fixturenames:
             item.add_marker("postgres")
-    if not config.getoption("--every-kill"):
-        left = [item for item in items if is_left_to_prove(item)]
+    every = config.getoption("--every-kill")
+    left = [item for item in items if lacks(item) or (is_left_to_prove(item) and not every)]
+    if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 

@@ -42,7 +42,7 @@ class Database:
 
     def fill(self, target, values):
         """Make a table as somebody would who does not know Twice."""
-        self.execute(f"CREATE TABLE {table(target)} (id text, v bigint)")
+        self.execute(f"CREATE TABLE {table(target)} (id text, v text)")
         for key, value in values.items():
             self.execute(f"INSERT INTO {table(target)} VALUES (%s, %s)", [key, value])
 

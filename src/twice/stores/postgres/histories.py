@@ -57,7 +57,7 @@ def _keep(
         connection.execute(
             sql.SQL(
                 "create table {} ({} bigint generated always as identity primary key, {} text not null, {})"
-            ).format(history.sql, column(_ID), column(_EDITION), definitions)
+            ).format(history.sql, column(_ID), column(_EDITION), definitions(types))
         )
         connection.execute(sql.SQL("create index on {} ({})").format(history.sql, column(_EDITION)))
         known = dict(types)
@@ -113,8 +113,8 @@ def _number_steps(
     connection.execute(
         sql.SQL(
             "create temporary table {steps} on commit drop as"
-            " select {there}, h.{id} as id, {order} as place, {gone} as gone,"
-            " row_number() over (partition by {there} order by array_position({names}, h.{edition})) as step"
+            " select {there}, h.{id} as {id}, {order} as twice_place, {gone} as twice_was_gone,"
+            " row_number() over (partition by {there} order by array_position({names}, h.{edition})) as twice_step"
             " from {history} h join pg_temp.{touched} k on {meets} where h.{edition} = any({names})"
         ).format(
             steps=sql.Identifier(_STEPS),
@@ -142,20 +142,22 @@ def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, 
     late = (
         sql.SQL("true")
         if rule.insert_only
-        else sql.SQL("coalesce(s.place < f.place, false)" if rule.order else "false")
+        else sql.SQL("coalesce(s.twice_place < f.twice_place, false)" if rule.order else "false")
     )
     folded = sql.SQL(
         "with recursive folded as ("
-        " select {keys}, step, case when not gone then id end as id, case when not gone then place end as place"
-        " from pg_temp.{steps} where step = 1"
+        " select {keys}, twice_step, case when not twice_was_gone then {id} end as {id},"
+        " case when not twice_was_gone then twice_place end as twice_place"
+        " from pg_temp.{steps} where twice_step = 1"
         " union all"
-        " select {named}, s.step,"
-        " case when f.id is not null and {late} then f.id when not s.gone then s.id end,"
-        " case when f.id is not null and {late} then f.place when not s.gone then s.place end"
-        " from folded f join pg_temp.{steps} s on {both} and s.step = f.step + 1)"
-        " select distinct on ({keys}) {keys}, id from folded order by {keys}, step desc"
+        " select {named}, s.twice_step,"
+        " case when f.{id} is not null and {late} then f.{id} when not s.twice_was_gone then s.{id} end,"
+        " case when f.{id} is not null and {late} then f.twice_place when not s.twice_was_gone then s.twice_place end"
+        " from folded f join pg_temp.{steps} s on {both} and s.twice_step = f.twice_step + 1)"
+        " select distinct on ({keys}) {keys}, {id} from folded order by {keys}, twice_step desc"
     ).format(
         keys=keys,
+        id=column(_ID),
         steps=sql.Identifier(_STEPS),
         named=comma(column(key, "s") for key in rule.keys),
         late=late,
@@ -175,7 +177,7 @@ def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, 
     connection.execute(
         sql.SQL(
             "create temporary table {becomes} on commit drop as select {selected}, h.{id} is null as {gone}"
-            " from pg_temp.{touched} k left join ({folded}) l on {meets} left join {history} h on h.{id} = l.id"
+            " from pg_temp.{touched} k left join ({folded}) l on {meets} left join {history} h on h.{id} = l.{id}"
         ).format(
             becomes=sql.Identifier(_BECOMES),
             selected=selected,
