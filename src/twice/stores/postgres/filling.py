@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -10,7 +9,7 @@ from psycopg import sql
 from twice.stores.postgres import merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
-from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.names import Name, column, definitions
 
 if TYPE_CHECKING:
     from twice.stores.postgres.publishing import Change
@@ -30,14 +29,9 @@ def shape(connection: Connection, name: Name, fits: Fitted) -> None:
             sql.SQL("alter table {} alter column {} type {}").format(
                 name.sql,
                 column(widened),
-                sql.SQL(fits.types[widened]),  # type: ignore[arg-type]
+                sql.SQL(fits.types[widened]),
             )
         )
-
-
-def definitions(types: Mapping[str, str]) -> sql.Composed:
-    """Return columns with their types, as a table is made of them."""
-    return comma(sql.SQL("{} {}").format(column(one), sql.SQL(typed)) for one, typed in types.items())  # type: ignore[arg-type]
 
 
 def insert(connection: Connection, name: Name, change: Change) -> int:

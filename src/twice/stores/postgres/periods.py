@@ -5,7 +5,6 @@ Each period has a table of its own, `visits__2024_w41`, and the view `visits` un
     open       the period is noted in the bookkeeping, so that it is never forgotten; the view does not change yet
     publish    rows of a new slot are added to the period's table; a period that is done again gets a new table, made
                like the old one (with its indexes), which takes its name and its place in the view
-    freeze     the rows and receipts of several periods go into one table, in one transaction
 
 The tables behind a view are those of the bookkeeping. Whatever else has a name that begins like it is a stranger's.
 A death before COMMIT leaves everything as it was, except that an opened period stays noted, which changes nothing.
@@ -15,14 +14,14 @@ Two periods that are opened or replaced at once wait for each other where the vi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from twice.abilities import Work
-from twice.errors import Conflict, Fenced, Misuse, NotPublished
+from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import digest
 from twice.sight import Sight
@@ -47,19 +46,13 @@ select m.view, m.label, (select s.relation from {members} s where s.view = m.vie
     and s.relation <> m.relation order by s.label desc limit 1)
 from {members} m where m.relation = %s and m.kept and m.version = ''
 """
-_RETIRE = """
+RETIRE = """
 update {members} set relation = %(old)s, shown = false, kept = false, retired = pg_current_xact_id()
 where view = %(view)s and relation = %(relation)s
 """
 _SHOWN = "update {members} set shown = true where view = %(view)s and relation = %(relation)s"
-_NEW = """
+NEW = """
 insert into {members} (view, label, relation, shown, covers) values (%(view)s, %(label)s, %(relation)s, true, %(covers)s)
-"""
-_MOVE_RECEIPTS = """
-update {receipts} r set target = %(larger)s, changes = 0, receipt = r.receipt || '{{"first_version": 0}}',
-    ended = case when r.ended <> '' or r.changes = h.changes + (select count(*) from {changes} c where c.relation = h.relation)
-        then r.ended else %(why)s end
-from {heads} h where h.target = r.target and r.target = any(%(targets)s)
 """
 
 
@@ -143,7 +136,7 @@ def _claim(connection: Connection, books: Books, view: Name, by: str, writer: st
     ).rowcount
     query = books.filled_in("select more from {heads} where target = %s for update")
     more = one(connection.execute(query, [view.table]))[0]
-    if "unites" not in more and "points" not in more or (is_new and views.kind_of_relation(connection, view)):
+    if ("unites" not in more and "points" not in more) or (is_new and views.kind_of_relation(connection, view)):
         what = "view that others made" if views.kind_of_relation(connection, view) == "v" else "table"
         raise Misuse(f"{view.table} is a {what}, and cannot become a view.", fix="Write to another target.")
     if more.get("unites") != by:
@@ -183,9 +176,7 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
     reach("postgres.table.ready")
     if anew and change.how != "table":
         kept = comma(column(one.name) for one in there if not one.filled)
-        connection.execute(
-            sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, kept, kept, name.sql)
-        )
+        connection.execute(sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, kept, kept, name.sql))
     inserted = filling.insert(connection, table, change)
     reach("postgres.member.filled")
     if anew or not there or fits.fit.added:
@@ -204,11 +195,11 @@ def _show(connection: Connection, place: Place, name: Name, table: Name) -> None
         query = books.filled_in("select number from {members} where view = %s and relation = %s", **views.of(books))
         number = one(connection.execute(query, [place.view.table, name.table]))[0]
         old = name.with_ending(f"old{number}")
-        connection.execute(books.filled_in(_RETIRE, **views.of(books)), {**values, "old": old.table})
+        connection.execute(books.filled_in(RETIRE, **views.of(books)), {**values, "old": old.table})
         for before, after in ((name, old), (table, name)):
             rename = sql.SQL("alter table {} rename to {}").format(before.sql, sql.Identifier(after.table))
             connection.execute(rename)
-        connection.execute(books.filled_in(_NEW, **views.of(books)), values)
+        connection.execute(books.filled_in(NEW, **views.of(books)), values)
     views.show(connection, place.view)
 
 
@@ -267,134 +258,6 @@ def unfilled(connection: Connection, view: Name) -> tuple[str, ...]:
     return tuple(one.label for one in noted(connection, view) if not one.is_there)
 
 
-# -------------------------------------------------------------------- freezing, and columns that come later
-
-
-def freeze(url: str, view: Name, larger: Name, into: str, labels: Sequence[str], owner: str) -> None:
-    """Put the rows and receipts of several tables into one, which takes no more, in one transaction.
-
-    Raises:
-        Misuse: The view has no such tables, or has the larger one already.
-        Fenced: One of them belongs to another ledger.
-    """
-    books = Books(view.schema)
-    with connected(url) as connection:
-        with nothing_lands(view.table):
-            connection.execute("begin")
-            connection.execute("select set_config(%s, %s, true)", [bookkeeping.PUBLISHING, f"freeze {into}"])
-            by = _united_by(connection, books, view)
-            there = {one.label: one for one in noted(connection, view)}
-            if into in there:
-                if set(there[into].covers) != set(labels):
-                    raise Misuse(f"{view.table} has a table {into} already.", fix="Freeze into another period.")
-                connection.execute("rollback")
-                return
-            missing = [label for label in labels if label not in there or not there[label].is_there]
-            if missing:
-                raise Misuse(f"{view.table} has no table {missing[0]}.", fix="See: twice check")
-            tables = [view.beside(there[label].table) for label in labels]
-            _hold(connection, books, view, tables, owner)
-            _fill_larger(connection, larger, by, dict(zip(labels, tables, strict=True)))
-            reach("postgres.larger.filled")
-            _hand_over(connection, books, larger, into, tables, owner)
-            values = {"view": view.table, "label": into, "relation": larger.table, "covers": list(labels)}
-
-            def swap() -> None:
-                for table in tables:
-                    retired = {**values, "relation": table.table, "old": table.table}
-                    connection.execute(books.filled_in(_RETIRE, **views.of(books)), retired)
-                connection.execute(books.filled_in(_NEW, **views.of(books)), values)
-                views.show(connection, view)
-
-            views.shown(connection, view, swap)
-            reach("postgres.view.frozen")
-        connection.execute("commit")
-
-
-def _united_by(connection: Connection, books: Books, view: Name) -> str:
-    """Hold the row of a view, and return the column that tells its tables apart."""
-    query = books.filled_in("select more->>'unites' from {heads} where target = %s for update")
-    found = connection.execute(query, [view.table]).fetchone()
-    if found is None or not found[0]:
-        raise Misuse(f"{view.table} is no view of several tables.")
-    return str(found[0])
-
-
-def _hold(connection: Connection, books: Books, view: Name, tables: Sequence[Name], owner: str) -> None:
-    """Keep everybody else from publishing to some tables until the transaction ends."""
-    query = books.filled_in("select target, owner from {heads} where target = any(%s) order by target for update")
-    for target, owned_by in connection.execute(query, [[table.table for table in tables]]).fetchall():
-        if owned_by != owner:
-            raise Fenced(f"The table {target} belongs to another ledger.", fix=f"twice adopt {view.table}")
-
-
-def _fill_larger(connection: Connection, larger: Name, by: str, tables: Mapping[str, Name]) -> None:
-    """Make the larger table with all columns of the others, and copy their rows with their labels."""
-    columns = {label: bookkeeping.columns_of(connection, table) for label, table in tables.items()}
-    types = {one.name: one.type for found in columns.values() for one in found}
-    connection.execute(
-        sql.SQL("create table {} ({})").format(larger.sql, filling.definitions({by: "text", **types}))
-    )
-    for label, table in tables.items():
-        names = comma(column(one.name) for one in columns[label])
-        connection.execute(
-            sql.SQL("insert into {} ({}, {}) select {}, {} from {}").format(
-                larger.sql, column(by), names, sql.Literal(label), names, table.sql
-            )
-        )
-    proofs.guard(connection, larger)
-
-
-def _hand_over(
-    connection: Connection, books: Books, larger: Name, into: str, tables: Sequence[Name], owner: str
-) -> None:
-    """Let the larger table have the receipts, and the others refuse all further publishes."""
-    targets = [table.table for table in tables]
-    oid = one(connection.execute("select to_regclass(%s)::oid", [larger.text]))[0]
-    statement = "insert into {heads} (target, n, owner, relation, table_id, data_version) values (%s, 0, %s, %s, %s, 0)"
-    connection.execute(books.filled_in(statement), [larger.table, owner, oid, str(oid)])
-    values = {"larger": larger.table, "targets": targets, "why": bookkeeping.CHANGED}
-    connection.execute(books.filled_in(_MOVE_RECEIPTS), values)
-    sealed = {"sealed": f"its period is frozen into {into}", "frozen": larger.table}
-    statement = "update {heads} set more = more || %s where target = any(%s)"
-    connection.execute(books.filled_in(statement), [json.dumps(sealed), targets])
-
-
-def add_column(url: str, view: Name, new: str, kind: str, owner: str) -> list[str]:
-    """Add a column to all tables of a view that lack it, in one transaction, and name them.
-
-    Raises:
-        Misuse: It is the view's own column, or it is there with another type.
-    """
-    books = Books(view.schema)
-    with connected(url) as connection:
-        with nothing_lands(view.table):
-            connection.execute("begin")
-            if new.lower() == _united_by(connection, books, view).lower():
-                raise Misuse(f"{new!r} is the view's own column.")
-            lacking = [
-                found
-                for found in noted(connection, view)
-                if found.is_there and new not in {one.name for one in bookkeeping.columns_of(connection, view.beside(found.table))}
-            ]
-            tables = [view.beside(found.table) for found in lacking]
-            _hold(connection, books, view, tables, owner)
-
-            def add() -> None:
-                for table in tables:
-                    added = filling.definitions({new: kind})
-                    connection.execute(sql.SQL("alter table {} add column {}").format(table.sql, added))
-                views.show(connection, view)
-
-            if lacking:
-                views.shown(connection, view, add)
-            statement = "update {heads} set n = n + 1 where target = any(%s)"
-            connection.execute(books.filled_in(statement), [[table.table for table in tables]])
-            reach("postgres.column.added")
-        connection.execute("commit")
-    return [found.label for found in lacking]
-
-
 def refuse_names(connection: Connection, work: Work, name: Name) -> None:
     """Rows are written to a period's table through its view, and never to a view.
 
@@ -406,7 +269,8 @@ def refuse_names(connection: Connection, work: Work, name: Name) -> None:
     place = place_of(connection, name)
     if place and not work.name.endswith(f"/{place.label}"):
         raise Misuse(
-            f"{work.name} is a table behind the view {place.view.table}.", fix="Publish through the pipeline that writes it."
+            f"{work.name} is a table behind the view {place.view.table}.",
+            fix="Publish through the pipeline that writes it.",
         )
 
 

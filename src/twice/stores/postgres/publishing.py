@@ -16,8 +16,10 @@ Of two slots the second waits at the head's row; what a merge reads is read afte
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import psycopg
 from psycopg import sql
 
 from twice.abilities import Editions, LookBack, Staged, Work
@@ -27,7 +29,17 @@ from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import REPLACED
 from twice.slices import Slice
-from twice.stores.postgres import bookkeeping, conditions, filling, histories, merging, periods, proofs, versions
+from twice.stores.postgres import (
+    bookkeeping,
+    conditions,
+    filling,
+    histories,
+    merging,
+    periods,
+    proofs,
+    tasks,
+    versions,
+)
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Fitted
@@ -40,13 +52,13 @@ _COUNT_NOW = """
 coalesce((select h.changes + (select count(*) from {changes} c where c.relation = h.relation)
     from {heads} h where h.target = %(target)s), 0)
 """
-_FIRST = f"""
-insert into {{receipts}} (target, slot, generation, receipt, changes)
-values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {_COUNT_NOW})
+_FIRST = """
+insert into {receipts} (target, slot, generation, receipt, changes)
+values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {now})
 on conflict do nothing returning changes
 """
-_AGAIN = f"""
-update {{receipts}} set generation = %(generation)s, receipt = %(receipt)s, changes = {_COUNT_NOW}, ended = '', gone = false
+_AGAIN = """
+update {receipts} set generation = %(generation)s, receipt = %(receipt)s, changes = {now}, ended = '', gone = false
 where target = %(target)s and slot = %(slot)s and generation = %(generation)s - 1 returning changes
 """
 _KEPT = """
@@ -117,7 +129,16 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
         # An error from here on says nothing about the outcome: the receipt does.
         connection.execute("commit")
         reach("postgres.commit.after")
+        _drop_staged(connection, staged)
     return notes
+
+
+def _drop_staged(connection: Connection, staged: Staged) -> None:
+    """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
+    change: Change | None = staged.handle
+    with suppress(psycopg.Error):
+        for part in (change, *change.others) if change else ():
+            tasks.drop(connection, [stored.name for stored in part.source.stored])
 
 
 def _in_transaction(
@@ -134,7 +155,8 @@ def _in_transaction(
     if before is not None and before != there:
         why = bookkeeping.MADE_AGAIN if there else bookkeeping.DROPPED
         _end(connection, books, name, slots, why, gone=there is None)
-    changed, notes = Changed(), ()
+    changed = Changed()
+    notes: tuple[str, ...] = ()
     tables: tuple[Change, ...] = (change, *change.others) if change else ()
     for part in tables:
         counted, said = _apply(connection, part, work, receipts, number)
@@ -160,10 +182,10 @@ def _move_receipts(
     connection: Connection, books: Books, name: Name, staged: Staged, receipts: Sequence[Receipt]
 ) -> None:
     """Apply the slot rule: each receipt follows the generation that the plan saw, and no other."""
-    now = sql.SQL("{}").format(books.filled_in(_COUNT_NOW))
+    now = books.filled_in(_COUNT_NOW)
     if staged.keeps:
-        values = {"target": name.table, "slot": receipts[0].slot}
-        kept = connection.execute(books.filled_in(_KEPT, now=now), values).fetchone()
+        asked = {"target": name.table, "slot": receipts[0].slot}
+        kept = connection.execute(books.filled_in(_KEPT, now=now), asked).fetchone()
         if not kept or not kept[0]:
             raise Conflict("the rows that were to be kept are gone")
     # In one order for all, so that two publishes of several slots never wait for each other in a circle.
@@ -175,7 +197,7 @@ def _move_receipts(
             "generation": receipt.generation,
             "receipt": bookkeeping.json_of(receipt),
         }
-        if connection.execute(books.filled_in(statement), values).fetchone() is None:
+        if connection.execute(books.filled_in(statement, now=now), values).fetchone() is None:
             raise Conflict("the slot's fence moved")
 
 
@@ -199,20 +221,18 @@ def _move_head(
     return number, before, there
 
 
-def _write_receipts(
-    connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int
-) -> None:
+def _write_receipts(connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int) -> None:
     """Note the version in which each receipt was first written."""
     for receipt in receipts:
         values = [bookkeeping.json_of(replace(receipt, first_version=number)), name.table, receipt.slot]
-        connection.execute(books.filled_in("update {receipts} set receipt = %s where target = %s and slot = %s"), values)
+        connection.execute(
+            books.filled_in("update {receipts} set receipt = %s where target = %s and slot = %s"), values
+        )
 
 
 def _end(connection: Connection, books: Books, name: Name, slots: list[str], why: str, *, gone: bool) -> None:
     """End the proofs of all other slots."""
-    connection.execute(
-        books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone}
-    )
+    connection.execute(books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone})
 
 
 def _apply(
@@ -298,7 +318,9 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                 filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
                 # Rows from before the first slot are a state of their own, which a history cannot take back.
                 if moved[1] < 0 and filled:
-                    connection.execute(books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values)
+                    connection.execute(
+                        books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values
+                    )
                 proofs.guard(connection, name)
             reach("postgres.owner.before")
         connection.execute("commit")

@@ -21,7 +21,7 @@ from twice.slices import Slice, missing_column
 from twice.stores.postgres import bookkeeping, conditions, merging, periods, tasks, versions, views
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
-from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of
+from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.periods import Place
 from twice.stores.postgres.publishing import Change
@@ -95,9 +95,7 @@ class Stager:
                 condition = conditions.condition(bounds, fits.types)
                 query = sql.SQL("select count(*) from {} rows where ({}) is not true")
                 outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
-        change = Change(
-            how, self.name, source, fits, bounds=bounds, lineage=lineage, place=self.place, keep=keep
-        )
+        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, place=self.place, keep=keep)
         return Staged(source.count, outside, handle=change)
 
     def _by_key(
@@ -131,6 +129,8 @@ class Stager:
         for name in given:
             checked(name)
         fits = fitted(given, table, self.work, tuple(besides))
+        if is_frame(rows):
+            fits = nested_as_text(fits)
         source = self._source(rows, fits)
         reach("postgres.staged")
         with connected(self.url) as connection, nothing_lands(self.work.name):

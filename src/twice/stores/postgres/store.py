@@ -210,16 +210,16 @@ class PostgresStore(
     def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
         """Put the rows and receipts of several tables into one."""
         name, larger = self._name(view), self._name(f"{view}/{into}")
-        from twice.stores.postgres import periods
+        from twice.stores.postgres import freezing
 
-        periods.freeze(self._url, name, larger, into, members, owner)
+        freezing.freeze(self._url, name, larger, into, members, owner)
 
     def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
         """Add a column to all tables of a view that lack it, and name them."""
         name = self._name(view)
-        from twice.stores.postgres import kinds, periods
+        from twice.stores.postgres import freezing, kinds
 
-        return periods.add_column(self._url, name, column, kinds.type_named(kind, column), owner)
+        return freezing.add_column(self._url, name, column, kinds.type_named(kind, column), owner)
 
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Publish in one transaction."""
@@ -238,6 +238,10 @@ class PostgresStore(
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Drop what the attempt staged."""
+        name = self._name(work.name)
+        from twice.stores.postgres import tasks
+
+        tasks.discard(self._url, name, work.attempt)
 
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several results as one."""
@@ -312,15 +316,18 @@ class PostgresStore(
         return ()
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Drop staged tables of dead attempts."""
-        return Swept()
+        """Drop staged tables of dead attempts; one that wakes up later is refused."""
+        table = self._name(name)
+        from twice.stores.postgres import tidying
+
+        return tidying.tidy(self._url, table, live, dry_run=dry_run)
 
 
 def _need_driver() -> None:
     """Refuse to go on without the packages that speak to PostgreSQL."""
     try:
         import psycopg  # noqa: F401
-        import pyarrow  # noqa: F401
+        import pyarrow as pa  # noqa: F401
     except ImportError:
         raise Misuse(
             "The store 'postgres' needs psycopg and pyarrow.", fix="Install them with: pip install 'twice[postgres]'"

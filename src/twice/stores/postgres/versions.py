@@ -103,7 +103,12 @@ _POINT = """
 update {members} set shown = (version = %(version)s), retired = case when shown then pg_current_xact_id() else null end
 where view = %(view)s and (shown or version = %(version)s)
 """
-_SIGNATURES = {views.OPEN: "(text, text, text, text[], text[])", views.PUBLISH: "(text, text, text, integer, bigint, text, integer)"}
+_SIGNATURES = {
+    views.OPEN: "(text, text, text, text[], text[])",
+    views.PUBLISH: "(text, text, text, integer, bigint, text, integer)",
+}
+
+_NOT_SEALED = sql.SQL("more - 'sealed'")
 
 
 @dataclass(frozen=True)
@@ -128,10 +133,7 @@ def definitions(books: Books) -> tuple[sql.Composed, ...]:
 
 def functions(books: Books) -> list[sql.Composed]:
     """Return the functions that whoever publishes has to be allowed to call."""
-    return [
-        sql.SQL("{}{}").format(books.of(name), sql.SQL(signature))  # type: ignore[arg-type]
-        for name, signature in _SIGNATURES.items()
-    ]
+    return [sql.SQL("{}{}").format(books.of(name), sql.SQL(signature)) for name, signature in _SIGNATURES.items()]
 
 
 def fill(connection: Connection, change: Change, work: Work, receipts: Sequence[Receipt], number: int) -> Changed:
@@ -242,7 +244,7 @@ def point(url: str, view: Name, version: str, owner: str) -> None:
                 views.show(connection, view)
 
             views.shown(connection, view, move)
-            _moved(connection, books, view, "data_version = n + 1")
+            _moved(connection, books, view, sql.SQL("data_version = n + 1"))
             reach("postgres.view.pointed")
         connection.execute("commit")
 
@@ -254,8 +256,8 @@ def seal(url: str, view: Name, why: str, owner: str) -> None:
         with nothing_lands(view.table):
             connection.execute("begin")
             _take(connection, books, view, owner)
-            sealed = sql.SQL("more || {}").format(sql.Literal(json.dumps({"sealed": why}))) if why else sql.SQL("more - 'sealed'")
-            _moved(connection, books, view, "more = {sealed}", sealed=sealed)
+            said = sql.SQL("more || {}").format(sql.Literal(json.dumps({"sealed": why}))) if why else _NOT_SEALED
+            _moved(connection, books, view, sql.SQL("more = {}").format(said))
             reach("postgres.view.sealed")
         connection.execute("commit")
 
@@ -270,8 +272,9 @@ def _take(connection: Connection, books: Books, view: Name, owner: str) -> None:
         )
 
 
-def _moved(connection: Connection, books: Books, view: Name, what: str, **more: sql.Composable) -> None:
-    statement = books.filled_in(f"update {{heads}} set n = n + 1, {what} where target = %s", **more)
+def _moved(connection: Connection, books: Books, view: Name, what: sql.Composable) -> None:
+    """Move the head of a view, with what else changes about it."""
+    statement = books.filled_in("update {heads} set n = n + 1, {what} where target = %s", what=what)
     connection.execute(statement, [view.table])
 
 

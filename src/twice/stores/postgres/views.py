@@ -1,4 +1,4 @@
-'''What does a SQL view show, while the tables behind it change?
+"""What does a SQL view show, while the tables behind it change?
 
 A view is a list of tables in the bookkeeping, and a function makes the SQL of it: one branch for each table that is
 shown, with its label as a literal, so that a filter on the label leaves the others out.
@@ -16,7 +16,7 @@ by the names of those views: nothing is ever dropped with CASCADE. A view that i
 
 To change a view, PostgreSQL has to lock it, and waits for transactions that have read it. While it waits, new readers
 wait behind it. So it waits for a moment only, lets the readers through, and tries again.
-'''
+"""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ declare
     dropped text[];
     body text;
     granted text;
+    reader text;
 begin
     perform pg_advisory_xact_lock(hashtextextended('twice view ' || here || '.' || of_view, 0));
     past := array(select m.number from {members} m where m.view = of_view and not m.shown and m.retired is not null);
@@ -123,6 +124,11 @@ begin
                 execute granted;
             end if;
         end;
+    end if;
+    if old_view is null and body is not null then
+        for reader in select jsonb_array_elements_text(h.more->'readers') from {heads} h where h.target = of_view loop
+            execute format('grant select on %I.%I to %I', here, of_view, reader);
+        end loop;
     end if;
     foreach body in array dropped loop
         execute format('drop table if exists %I.%I', here, body);
@@ -199,12 +205,14 @@ def shown(connection: Connection, view: Name, change: Callable[[], None]) -> Non
             with connection.transaction():
                 connection.execute("select set_config('lock_timeout', %s, true)", [_MOMENT])
                 change()
-            return
+                connection.execute("set local lock_timeout to default")
         except errors.LockNotAvailable:
             if time.monotonic() > deadline:
                 raise
         except errors.DependentObjectsStillExist as error:
             raise _depended_on(connection, view) from error
+        else:
+            return
         reach("postgres.view.waits")
         time.sleep(_PAUSE)
 
