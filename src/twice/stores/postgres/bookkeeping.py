@@ -136,8 +136,12 @@ class Books:
             return
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"twice {self.schema}"])
-            connection.execute(self.filled_in(_TABLES))
-            connection.execute(self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
+            for statement in self.definitions():
+                connection.execute(statement)
+
+    def definitions(self) -> tuple[sql.Composed, ...]:
+        """Return the statements that make the bookkeeping."""
+        return (self.filled_in(_TABLES), self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
 
 
 def columns_of(cursor: Connection | Cursor, name: Name) -> tuple[Column, ...]:

@@ -18,6 +18,7 @@ from twice.abilities import (
     Difference,
     Editions,
     FindsRepeats,
+    GrantsRoles,
     InsertsMissing,
     Inspects,
     KeepsHistory,
@@ -64,6 +65,7 @@ class PostgresStore(
     UnitesTables,
     FindsRepeats,
     Inspects,
+    GrantsRoles,
 ):
     """Tables of one database, each with its receipts in its own schema."""
 
@@ -316,11 +318,27 @@ class PostgresStore(
         return ()
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Drop staged tables of dead attempts; one that wakes up later is refused."""
+        """Drop staged tables of dead attempts, and those behind a view that nobody needs; one that wakes up is refused."""
         table = self._name(name)
         from twice.stores.postgres import tidying
 
-        return tidying.tidy(self._url, table, live, dry_run=dry_run)
+        targets = [table, *(self._name(f"{name}/{label}") for label in self.members(name))]
+        swept = [tidying.tidy(self._url, one, live, dry_run=dry_run) for one in targets]
+        swept.append(tidying.tidy_view(self._url, table, dry_run=dry_run))
+        return Swept(
+            sum(one.removed_files for one in swept),
+            sum(one.removed_bytes for one in swept),
+            tuple(attempt for one in swept for attempt in one.attempts),
+            tuple(note for one in swept for note in one.notes),
+        )
+
+    def roles(self, name: str, owner: str, writer: str, reader: str, *, apply: bool) -> list[str]:
+        """Return the statements that give a view an owner, a writer and a reader; carried out if asked."""
+        view = self._name(name)
+        from twice.stores.postgres import roles
+
+        chosen = roles.named(view.table, owner, writer, reader)
+        return roles.statements(self._url, view, chosen, apply=apply)
 
 
 def _need_driver() -> None:

@@ -59,7 +59,7 @@ begin
     select string_agg(format('%I %s', c.name, c.kind), ', ' order by c.place) into columns
     from unnest(names, types) with ordinality c(name, kind, place);
     execute format('create table %I.%I (%s)', here, relation, columns);
-    execute format('grant select, insert on %I.%I to %I', here, relation, asker);
+    execute format('grant insert on %I.%I to %I', here, relation, asker);
     insert into {members} (view, label, relation, version, opened)
     values (of_view, '', relation, version, pg_current_xact_id());
 end
