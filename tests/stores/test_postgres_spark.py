@@ -107,7 +107,7 @@ def test_a_value_that_does_not_fit_in_a_late_row_leaves_nothing(world):
         f"CASE WHEN id = {ROWS - 10} THEN concat('a', char(0), 'b') ELSE concat('row ', id) END AS id",
         f"DATE '{DAY}' AS day",
     )
-    with pytest.raises(NotPublished, match="in the column 'id': invalid byte sequence.*0x00"):
+    with pytest.raises(NotPublished, match=r"in the column 'id': invalid byte sequence.*0x00"):
         world.run(DAY)
     assert (world.records(), leftovers(world)) == ([], 0)
 
