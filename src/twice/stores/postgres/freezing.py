@@ -20,9 +20,13 @@ from twice.stores.postgres.connections import Connection, comma, connected, noth
 from twice.stores.postgres.names import Name, column, definitions
 from twice.stores.postgres.periods import NEW, RETIRE, noted
 
+_LARGER = """
+insert into {heads} (target, n, owner, tables, relations, table_id, data_version)
+values (%s, 0, %s, %s, %s::oid[], %s, 0)
+"""
 _MOVE_RECEIPTS = """
 update {receipts} r set target = %(larger)s, changes = 0, receipt = r.receipt || '{{"first_version": 0}}',
-    ended = case when r.ended <> '' or r.changes = h.changes + (select count(*) from {changes} c where c.relation = h.relation)
+    ended = case when r.ended <> '' or r.changes = h.changes + (select count(*) from {changes} c where c.relation = any(h.relations))
         then r.ended else %(why)s end
 from {heads} h where h.target = r.target and r.target = any(%(targets)s)
 """
@@ -98,7 +102,7 @@ def _fill_larger(connection: Connection, larger: Name, by: str, tables: Mapping[
                 larger.sql, column(by), names, sql.Literal(label), names, table.sql
             )
         )
-    proofs.guard(connection, larger)
+    proofs.guard(connection, larger, larger.schema)
 
 
 def _hand_over(
@@ -107,8 +111,7 @@ def _hand_over(
     """Let the larger table have the receipts, and the others refuse all further publishes."""
     targets = [table.table for table in tables]
     oid = one(connection.execute("select to_regclass(%s)::oid", [larger.text]))[0]
-    statement = "insert into {heads} (target, n, owner, relation, table_id, data_version) values (%s, 0, %s, %s, %s, 0)"
-    connection.execute(books.filled_in(statement), [larger.table, owner, oid, str(oid)])
+    connection.execute(books.filled_in(_LARGER), [larger.table, owner, [larger.text], [oid], str(oid)])
     values = {"larger": larger.table, "targets": targets, "why": bookkeeping.CHANGED}
     connection.execute(books.filled_in(_MOVE_RECEIPTS), values)
     sealed = {"sealed": f"its period is frozen into {into}", "frozen": larger.table}

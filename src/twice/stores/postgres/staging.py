@@ -142,9 +142,7 @@ class Stager:
         """Return the columns that the rows have to fit: the table's own, or those of the one it will be made like."""
         books = Books(self.name.schema)
         if is_version:
-            views.make(connection, books)
             return bookkeeping.columns_of(connection, self.name)
-        books.make(connection)
         if views.are_there(connection, books):
             versions.refuse_version(connection, self.name)
             periods.refuse_names(connection, self.work, self.name)

@@ -109,9 +109,9 @@ class PostgresStore(
         """Read the receipts, in one statement."""
         table = self._name(name)
         from twice.stores.postgres import looking
-        from twice.stores.postgres.connections import connected
+        from twice.stores.postgres.connections import connected, readable
 
-        with connected(self._url) as connection:
+        with connected(self._url) as connection, readable(name):
             return looking.look(connection, table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from twice.abilities import PointedAt, Work
+from twice.abilities import PointedAt
 from twice.errors import Conflict, Fenced, Misuse
 from twice.faults import reach
 from twice.runs import Receipt, Slot
@@ -108,6 +108,8 @@ _SIGNATURES = {
     views.PUBLISH: "(text, text, text, integer, bigint, text, integer)",
 }
 
+# A view that had to be made anew is another relation.
+_SHOWN_AGAIN = "data_version = n + 1, relations = {there}"
 _NOT_SEALED = sql.SQL("more - 'sealed'")
 
 
@@ -136,7 +138,7 @@ def functions(books: Books) -> list[sql.Composed]:
     return [sql.SQL("{}{}").format(books.of(name), sql.SQL(signature)) for name, signature in _SIGNATURES.items()]
 
 
-def fill(connection: Connection, change: Change, work: Work, receipts: Sequence[Receipt], number: int) -> Changed:
+def fill(connection: Connection, change: Change, receipt: Receipt, number: int) -> Changed:
     """Fill a new version and show it, in the transaction at hand.
 
     Raises:
@@ -155,7 +157,15 @@ def fill(connection: Connection, change: Change, work: Work, receipts: Sequence[
     reach("postgres.version.opened")
     inserted = filling.insert(connection, table, change)
     reach("postgres.version.filled")
-    facts = [view.table, table.table, work.slot, work.generation, inserted, receipts[0].published_at, change.keep]
+    facts = [
+        view.table,
+        table.table,
+        receipt.slot,
+        receipt.generation,
+        inserted,
+        receipt.published_at,
+        change.keep,
+    ]
 
     def publish() -> None:
         connection.execute(sql.SQL("select {}(%s, %s, %s, %s, %s, %s, %s)").format(books.of(views.PUBLISH)), facts)
@@ -244,7 +254,8 @@ def point(url: str, view: Name, version: str, owner: str) -> None:
                 views.show(connection, view)
 
             views.shown(connection, view, move)
-            _moved(connection, books, view, sql.SQL("data_version = n + 1"))
+            there = bookkeeping.there(sql.SQL("tables"))
+            _moved(connection, books, view, sql.SQL(_SHOWN_AGAIN).format(there=there))
             reach("postgres.view.pointed")
         connection.execute("commit")
 
