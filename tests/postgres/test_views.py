@@ -109,16 +109,18 @@ def test_10_a_polling_reader_sees_only_whole_states(week):
                 except psycopg.Error as error:
                     failures.append(error)
 
-    readers = [threading.Thread(target=poll) for _ in range(2)]
+    editions = [f"edition{number}" for number in range(8)]
+    readers = [threading.Thread(target=poll, daemon=True) for _ in range(2)]
     for reader in readers:
         reader.start()
-    editions = [f"edition{number}" for number in range(8)]
-    for edition in editions:
-        week.put(WEEK[0], [f"{edition}/{number}" for number in range(5)])
-        week.run(WEEK[0])
-    stop.set()
-    for reader in readers:
-        reader.join()
+    try:
+        for edition in editions:
+            week.put(WEEK[0], [f"{edition}/{number}" for number in range(5)])
+            week.run(WEEK[0])
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
     assert failures == []
     first = f"{WEEK[0]}-0+{WEEK[0]}-1+{WEEK[0]}-2"
     assert set(seen) <= {(first, 3), *((edition, 5) for edition in editions)}

@@ -141,6 +141,7 @@ def add_column(url: str, view: Name, new: str, kind: str, owner: str) -> list[st
             _hold(connection, books, view, tables, owner)
 
             def add() -> None:
+                views.hold(connection, view)
                 for table in tables:
                     added = definitions({new: kind})
                     connection.execute(sql.SQL("alter table {} add column {}").format(table.sql, added))

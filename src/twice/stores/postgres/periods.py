@@ -166,8 +166,8 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
         raise Conflict("the table has other columns now")
     if not fits.types:
         return Changed(), ()
-    # PostgreSQL does not change the type of a column that a view shows: rows that stay go into the new table too.
-    anew = bool(there) and (change.how == "table" or bool(fits.fit.widened))
+    # A table that a view shows does not change its columns: rows that stay go into the new one too.
+    anew = bool(there) and (change.how == "table" or fits.fit.changes_table)
     table = name.with_ending("new") if anew else name
     if model and table != model:
         connection.execute(sql.SQL("create table {} (like {} including all)").format(table.sql, model.sql))
@@ -179,7 +179,7 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
         connection.execute(sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, kept, kept, name.sql))
     inserted = filling.insert(connection, table, change)
     reach("postgres.member.filled")
-    if anew or not there or fits.fit.added:
+    if anew or not there:
         views.shown(connection, place.view, lambda: _show(connection, place, name, table))
     reach("postgres.member.shown")
     return Changed(inserted), notes
@@ -188,6 +188,7 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
 def _show(connection: Connection, place: Place, name: Name, table: Name) -> None:
     """Let the view show a table under its period's name."""
     books = Books(name.schema)
+    views.hold(connection, place.view)
     values = {"view": place.view.table, "label": place.label, "relation": name.table, "covers": []}
     if table == name:
         connection.execute(books.filled_in(_SHOWN, **views.of(books)), values)

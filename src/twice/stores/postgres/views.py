@@ -217,6 +217,14 @@ def shown(connection: Connection, view: Name, change: Callable[[], None]) -> Non
         time.sleep(_PAUSE)
 
 
+def hold(connection: Connection, view: Name) -> None:
+    """Lock a view before the tables behind it, as its readers do: in another order both would wait in a circle.
+
+    LOCK TABLE would lock all tables of the view with it. This changes nothing, and locks the view alone.
+    """
+    connection.execute(sql.SQL("alter view if exists {} reset (check_option)").format(view.sql))
+
+
 def show(connection: Connection, view: Name) -> None:
     """Make the SQL of a view as the bookkeeping has it."""
     connection.execute(sql.SQL("select {}(%s)").format(sql.Identifier(view.schema, SHOW)), [view.table])
