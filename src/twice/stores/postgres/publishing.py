@@ -84,7 +84,8 @@ update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(
 class Change:
     """What is done to one table with the rows of an attempt.
 
-    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing` or `history`. What else is there, each needs.
+    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing` or `history`. `given` are the rows that count,
+    of a merge one for each key. What else is there, each needs.
     """
 
     how: str
@@ -97,6 +98,7 @@ class Change:
     look_back: LookBack | None = None
     editions: Editions | None = None
     lineage: str = ""
+    given: int = 0
     others: tuple[Change, ...] = field(default=())
 
 
@@ -275,7 +277,7 @@ def _by_key(
         done = histories.merge(connection, change.name, relation, rule, change.fits, change.editions)
     else:
         done = merging.merge(connection, change.name, relation, rule, change.fits)
-    return done, (*done.notes(change.source.count), *notes)
+    return done, (*done.notes(change.given), *notes)
 
 
 def _shape(connection: Connection, name: Name, fits: Fitted) -> None:
