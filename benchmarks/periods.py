@@ -45,7 +45,9 @@ class Ground:
         for week in range(self.weeks):
             day = date.fromisoformat(WEEK) + timedelta(weeks=week)
             self._publish(day.isoformat(), [{"id": 0, "page": "", "seconds": 0}])
-        self.names = [name for (name,) in self.db.execute("select relation from twice_members order by label").fetchall()]
+        self.names = [
+            name for (name,) in self.db.execute("select relation from twice_members order by label").fetchall()
+        ]
         for name in self.names:
             self.fill(name)
         self.db.execute("create index on by_hand (week)")

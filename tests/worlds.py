@@ -154,7 +154,7 @@ class World:
     @property
     def plain(self) -> bool:
         """Tell whether rows are lists, and no Spark is there."""
-        return self.spark is None
+        return self.kind == "memory" or self.spark is None
 
     @property
     def store(self):

@@ -91,6 +91,12 @@ def _check_target(project: Project, pipeline: Pipeline) -> None:
 
 
 def _check_path(project: Project, target: Target, what: str) -> None:
+    if project.kind(target.store) == "postgres":
+        raise NotProvable(
+            f"{what} is {target.text}, a table of a database.",
+            "A proof runs on copies of folders, and would run on the real database.",
+            f"Prove it with a target of files for the proof, such as parquet:lake/{target.name}.",
+        )
     if project.kind(target.store) != "memory" and not target.is_path:
         raise NotProvable(
             f"{what} is {target.text}, a name in a catalog.",

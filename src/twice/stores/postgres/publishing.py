@@ -96,8 +96,8 @@ update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(
 class Change:
     """What is done to one table with the rows of an attempt.
 
-    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing`, `history` or `version`. What else is there, each
-    needs; `place` is that of a table behind a view.
+    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing`, `history` or `version`. `given` are the rows that
+    count, of a merge one for each key; `place` is that of a table behind a view. What else is there, each needs.
     """
 
     how: str
@@ -110,6 +110,7 @@ class Change:
     look_back: LookBack | None = None
     editions: Editions | None = None
     lineage: str = ""
+    given: int = 0
     others: tuple[Change, ...] = field(default=())
     place: Place | None = None
     keep: int | None = None
@@ -288,7 +289,7 @@ def _by_key(
         done = histories.merge(connection, change.name, relation, rule, change.fits, change.editions)
     else:
         done = merging.merge(connection, change.name, relation, rule, change.fits)
-    return done, (*done.notes(change.source.count), *notes)
+    return done, (*done.notes(change.given), *notes)
 
 
 def _make_room(connection: Connection, change: Change, work: Work) -> int:

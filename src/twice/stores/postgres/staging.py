@@ -113,7 +113,7 @@ class Stager:
                 given = merging.check(connection, relation, rule, source.types)
             if look_back and source.types:
                 merging.check_look_back(connection, relation, look_back, source.types)
-        change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions)
+        change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions, given=given)
         return Staged(given, handle=change)
 
     @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from twice.abilities import (
@@ -40,7 +41,7 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
-from twice.errors import Misuse, NotPublished
+from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import Sight
@@ -342,16 +343,9 @@ class PostgresStore(
 
 
 def _need_driver() -> None:
-    """Refuse to go on without the packages that speak to PostgreSQL."""
-    try:
-        import psycopg  # noqa: F401
-        import pyarrow as pa  # noqa: F401
-    except ImportError:
+    """Refuse to go on without the packages that speak to PostgreSQL; a look does not load all of them."""
+    if not all(find_spec(package) for package in ("psycopg", "pyarrow", "adbc_driver_postgresql")):
         raise Misuse(
-            "The store 'postgres' needs psycopg and pyarrow.", fix="Install them with: pip install 'twice[postgres]'"
-        ) from None
-
-
-def does_not_exist(name: str) -> NotPublished:
-    """Say that a table is not there yet."""
-    return NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
+            "The store 'postgres' needs psycopg, ADBC and pyarrow.",
+            fix="Install them with: pip install 'twice[postgres]'",
+        )

@@ -36,20 +36,21 @@ def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
     """Drop the staged tables of attempts that do not live."""
     books = Books(name.schema)
     with connected(url) as connection:
-        if not books.are_there(connection):
-            return Swept()
         dead = [one for one in tasks.leftovers(connection, name) if one[1] not in live]
         attempts = tuple(sorted({attempt for _, attempt, _ in dead}))
         swept = Swept(len(dead), sum(size for _, _, size in dead), attempts)
         if dry_run:
             return swept
-        if attempts:
+        # Before the first publish there is no head; an attempt that wakes up then finds its tables gone.
+        kept = books.are_there(connection)
+        if kept and attempts:
             values = {"target": name.table, "attempts": json.dumps(attempts)}
             connection.execute(books.filled_in(_SWEEPING), values)
-            reach("postgres.sweep.named")
+        reach("postgres.sweep.named")
         tasks.drop(connection, [table for table, _, _ in dead])
         reach("postgres.swept")
-        connection.execute(books.filled_in(_COUNTED), {"target": name.table})
+        if kept:
+            connection.execute(books.filled_in(_COUNTED), {"target": name.table})
     return swept
 
 
