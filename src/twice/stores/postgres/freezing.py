@@ -71,6 +71,7 @@ def freeze(url: str, view: Name, larger: Name, into: str, labels: Sequence[str],
             views.shown(connection, view, swap)
             reach("postgres.view.frozen")
         connection.execute("commit")
+        reach("postgres.commit.after")
 
 
 def _united_by(connection: Connection, books: Books, view: Name) -> str:
@@ -153,4 +154,5 @@ def add_column(url: str, view: Name, new: str, kind: str, owner: str) -> list[st
             connection.execute(books.filled_in(statement), [[table.table for table in tables]])
             reach("postgres.column.added")
         connection.execute("commit")
+        reach("postgres.commit.after")
     return [found.label for found in lacking]

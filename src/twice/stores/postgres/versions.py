@@ -258,6 +258,7 @@ def point(url: str, view: Name, version: str, owner: str) -> None:
             _moved(connection, books, view, sql.SQL(_SHOWN_AGAIN).format(there=there))
             reach("postgres.view.pointed")
         connection.execute("commit")
+        reach("postgres.commit.after")
 
 
 def seal(url: str, view: Name, why: str, owner: str) -> None:
@@ -271,6 +272,7 @@ def seal(url: str, view: Name, why: str, owner: str) -> None:
             _moved(connection, books, view, sql.SQL("more = {}").format(said))
             reach("postgres.view.sealed")
         connection.execute("commit")
+        reach("postgres.commit.after")
 
 
 def _take(connection: Connection, books: Books, view: Name, owner: str) -> None:
