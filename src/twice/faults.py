@@ -12,6 +12,7 @@ A process started with TWICE_FAULTS set arms itself:
     TWICE_FAULTS=kill-python:POINT       SIGKILL this process alone: its JVM is left an orphan
     TWICE_FAULTS=kill-jvm:POINT          SIGKILL the JVM alone
     TWICE_FAULTS=kill-executor:POINT     SIGKILL one executor that is a process of its own
+    TWICE_FAULTS=slow-executor:POINT     SIGSTOP one executor that is a process of its own, for some seconds
     TWICE_FAULTS=pause:publish.before    SIGSTOP this process at the point
     TWICE_FAULTS=raise:POINT             raise an ordinary error
     TWICE_FAULTS=lost:publish.after      raise what a lost reply looks like
@@ -24,8 +25,10 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +37,7 @@ Action = Callable[[str], None]
 
 NOBODY_TO_KILL = "nobody to kill"
 _STDERR = 2  # the process's own, whatever a test has put in place of `sys.stderr`
+_SECONDS_OF_SLOWNESS = 8.0
 REACHED = "twice: this is the fault that was asked for:"
 
 
@@ -122,10 +126,23 @@ def _kill_jvm(point: str) -> None:
 
 
 def _kill_executor(point: str) -> None:
-    executors = _in_this_group("CoarseGrainedExecutorBackend")
+    os.kill(_an_executor(point), signal.SIGKILL)
+
+
+def _slow_down_an_executor(point: str) -> None:
+    """Let its tasks seem slow, so that others are started in their place; then they go on beside these."""
+    executor = _an_executor(point)
+    os.kill(executor, signal.SIGSTOP)
+    waking = threading.Timer(_SECONDS_OF_SLOWNESS, os.kill, (executor, signal.SIGCONT))
+    waking.daemon = True
+    waking.start()
+
+
+def _an_executor(point: str) -> int:
+    executors = _processes(f"CoarseGrainedScheduler@{_driver()}") if _jvm() else []
     if not executors:
         raise RuntimeError(f"{NOBODY_TO_KILL} at {point}: no executor has a process of its own")
-    os.kill(min(executors), signal.SIGKILL)
+    return random.choice(executors)  # noqa: S311 - any of them will do
 
 
 def _pause(_: str) -> None:
@@ -161,6 +178,7 @@ _FAULTS: dict[str, Action] = {
     "kill-python": _kill_python,
     "kill-jvm": _kill_jvm,
     "kill-executor": _kill_executor,
+    "slow-executor": _slow_down_an_executor,
     "pause": _pause,
     "raise": _raise,
     "lost": _lose_the_reply,
@@ -177,13 +195,20 @@ def _jvm() -> int | None:
     return int(process.pid) if process else None
 
 
-def _in_this_group(command: str) -> list[int]:
-    """Return the processes of this group whose command line holds a word."""
+def _driver() -> str:
+    """Return the address under which executors know the driver."""
+    pyspark: Any = sys.modules["pyspark"]
+    settings = pyspark.SparkContext._active_spark_context.getConf()
+    return f"{settings.get('spark.driver.host')}:{settings.get('spark.driver.port')}"
+
+
+def _processes(words: str) -> list[int]:
+    """Return the processes whose command line holds some words."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as line:
-                if command.encode() in line.read() and os.getpgid(int(name)) == os.getpgrp():
+                if words.encode() in line.read():
                     found.append(int(name))
         except OSError:
             continue  # it ended meanwhile
