@@ -40,8 +40,8 @@ test-tables: $(VENV)/.test $(VENV)/.jars
 test-rest: $(VENV)/.test $(VENV)/.jars
 	@$(RUN)/python -m pytest tests --ignore=tests/scenarios --ignore=tests/stores -m spark -q
 
-test-core: $(VENV)/.test ## Run the tests of the core, which need no JVM, in seconds
-	@$(RUN)/python -m pytest tests/core tests/model -q
+test-core: $(VENV)/.test ## Run the tests of the core, which need no JVM and no server, in seconds
+	@$(RUN)/python -m pytest tests/core tests/model -m "not postgres" -q
 
 check: $(VENV)/.test ## Lint, check types, check the direction of imports
 	@$(RUN)/ruff check .

@@ -7,6 +7,8 @@ import pytest
 from telling import is_left_to_prove
 from worlds import STORES, World
 
+pytest_plugins = ("servers",)
+
 
 def pytest_addoption(parser):
     parser.addoption("--stores", default=",".join(STORES), help="which stores to try: memory,parquet,delta")
@@ -14,6 +16,9 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if "postgres_server" in item.fixturenames:
+            item.add_marker("postgres")
     if not config.getoption("--every-kill"):
         left = [item for item in items if is_left_to_prove(item)]
         config.hook.pytest_deselected(items=left)

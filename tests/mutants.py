@@ -15,7 +15,7 @@ from twice import backfills, considered, decide, execute, merges, replays
 from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
-from twice.ledger import sqlite
+from twice.ledger import Ledger
 from twice.patterns import fast_metadata_cleaner
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
@@ -545,7 +545,7 @@ def replay_not_taken_up(patch):
     shows="Died at lease.taken: the rerun failed",
 )
 def lease_that_never_ends(patch):
-    patch.setattr(sqlite, "_is_live", lambda row: True)
+    patch.setattr(Ledger, "_is_live", lambda self, row, now: True)
 
 
 @mutant(
@@ -649,7 +649,7 @@ def lease_on_the_target_not_honoured(patch):
 
 @mutant("the end of a failed run is not recorded", by="a run that fails", shows="['started']")
 def end_not_recorded(patch):
-    patch.setattr(sqlite.SqliteLedger, "end", lambda self, attempt, state, reason="": None)
+    patch.setattr(Ledger, "end", lambda self, attempt, state, reason="": None)
 
 
 # ---------------------------------------------------------------- decisions

@@ -42,7 +42,7 @@ from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
-from twice.ledger import AttemptRecord, SqliteLedger
+from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.records import OPEN
 from twice.plans import Plan
 from twice.replays import start_of
@@ -56,7 +56,7 @@ _LOST_COMPARES_AT_MOST = 8
 def execute(
     job: Job,
     store: Store,
-    ledger: SqliteLedger,
+    ledger: Ledger,
     asked: Asked | None = None,
     approve: Callable[[Plan], None] | None = None,
 ) -> Outcome:
@@ -96,7 +96,7 @@ def execute(
     return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
 
 
-def _go_on(job: Job, store: Store, ledger: SqliteLedger) -> tuple[Slot, ...]:
+def _go_on(job: Job, store: Store, ledger: Ledger) -> tuple[Slot, ...]:
     """Show what is left of a replay that is shown slot by slot, whoever began it.
 
     Its first publish took the later slots out of the table. Until they are back nothing else is published.
@@ -122,7 +122,7 @@ def _who() -> str:
         return f"uid {os.getuid()}"
 
 
-def _record_refusal(job: Job, ledger: SqliteLedger, error: TwiceError) -> None:
+def _record_refusal(job: Job, ledger: Ledger, error: TwiceError) -> None:
     """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
     slot = job.slot
     record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
@@ -130,7 +130,7 @@ def _record_refusal(job: Job, ledger: SqliteLedger, error: TwiceError) -> None:
         ledger.end(ledger.intend(record).attempt, _state_after(error), str(error))
 
 
-def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str = "") -> Outcome:
+def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") -> Outcome:
     """Report a skip, and let the ledger catch up with the store if it lags."""
     receipt = plan.base.receipts[job.slot.text]
     known = ledger.known(job.slot.text)
@@ -167,7 +167,7 @@ def _settle_now(store: Store, job: Job) -> None:
 
 
 def _confirmed(
-    ledger: SqliteLedger,
+    ledger: Ledger,
     attempt: str,
     receipt: Receipt,
     version: int,
@@ -186,7 +186,7 @@ class _Attempt:
     """One start of work on a slot, from the lease to the confirmation."""
 
     def __init__(
-        self, job: Job, store: Store, ledger: SqliteLedger, asked: Asked, approve: Callable[[Plan], None] | None
+        self, job: Job, store: Store, ledger: Ledger, asked: Asked, approve: Callable[[Plan], None] | None
     ) -> None:
         self.job = job
         self.store = store

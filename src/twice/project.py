@@ -27,7 +27,8 @@ from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
 from twice.fingerprint import CallsCode, Inputs, Place
 from twice.intervals import Schedule
 from twice.jobs import Job
-from twice.ledger import SqliteLedger
+from twice.ledger import Ledger
+from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
@@ -93,15 +94,14 @@ class Project:
         return cls(settings.load(root, overrides), spark, only_looking=only_looking)
 
     @_once
-    def ledger(self) -> SqliteLedger:
+    def ledger(self) -> Ledger:
         """The ledger, made at its first use."""
-        path = self.settings.ledger_path
-        if self.only_looking and not os.path.exists(path):
+        place = self.settings.ledger_place
+        if self.only_looking and not place.is_made():
             scratch = tempfile.mkdtemp(prefix="twice-look-")
             weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-            path = os.path.join(scratch, "ledger.db")
-        return SqliteLedger(
-            path,
+            place = SqlitePlace(os.path.join(scratch, "ledger.db"))
+        return place.open(
             lease_seconds=self.settings["leases.seconds"],
             renew_seconds=self.settings["leases.renew_seconds"],
         )
@@ -265,7 +265,7 @@ class Project:
 class _Recalls:
     """Remembers nothing new."""
 
-    def __init__(self, ledger: SqliteLedger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def recall(self, keys: Sequence[str]) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from twice.errors import Misuse, suggestion
+from twice.ledger.places import Place, ledger_place
 
 FILE = "twice.toml"
 _MOST_BYTES = 1 << 20
@@ -69,15 +70,9 @@ class Settings:
         return self.values[key].value
 
     @property
-    def ledger_path(self) -> str:
-        """The file of a SQLite ledger."""
-        url = str(self["ledger.url"])
-        if not url.startswith("sqlite:///"):
-            raise Misuse(
-                f"The ledger {url.partition(':')[0]!r} is not known.",
-                fix="Use sqlite:///path; a path without a leading slash is under the project's folder.",
-            )
-        return str(self.root / url.removeprefix("sqlite:///"))
+    def ledger_place(self) -> Place:
+        """Where the ledger is."""
+        return ledger_place(str(self["ledger.url"]), self.root)
 
 
 def find_root(start: Path | None = None) -> Path | None:

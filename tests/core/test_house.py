@@ -21,7 +21,7 @@ LAYERS = (
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "jobs"),
     ("sources", "patterns", "stores"),
-    ("matrix", "considered", "handovers", "settings", "jars"),
+    ("matrix", "considered", "handovers", "settings", "jars", "servers"),
     ("execute",),
     ("engine", "pipelines", "transforms"),
     ("project",),

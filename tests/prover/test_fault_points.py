@@ -12,6 +12,8 @@ from twice.cli.views import _groups
 from twice.faults import armed, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
+from twice.ledger.moving import export, import_
+from twice.ledger.sqlite import SqliteLedger
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
@@ -73,8 +75,18 @@ def pass_over_a_history(make):
     world.run(DAY)
 
 
+def pass_over_a_move(make):
+    """Export a ledger, and import it at another place."""
+    world = make()
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    file = str(world.folder / "ledger.jsonl")
+    export(world.project.ledger, file)
+    import_(SqliteLedger(str(world.folder / "moved.db")), file)
+
+
 PASSES = {
-    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
+    "memory": (pass_over_a_move, pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),
 }

@@ -42,7 +42,7 @@ _COMMANDS = {
     "prove": ("prove", "Show that a pipeline can be run twice, or how it cannot."),
     "advise": ("advise", "Say which pattern fits, why, and what it costs."),
     "matrix": ("look", "Show which store carries which pattern."),
-    "ledger": ("ledger", "Rebuild the ledger from the stores."),
+    "ledger": ("ledger", "Rebuild the ledger from the stores, or move it."),
     "config": ("look", "Show every setting and where it came from."),
 }
 

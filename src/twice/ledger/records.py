@@ -75,6 +75,15 @@ def process_start(pid: int) -> str:
         return ""
 
 
+def machine_boot() -> str:
+    """Tell one boot of the machine from another."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            return boot.read().strip()
+    except OSError:
+        return "unknown"
+
+
 def _alive_without_proc(pid: int) -> str:
     """Where there is no /proc: the process exists, or it does not."""
     try:

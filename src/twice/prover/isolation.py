@@ -16,6 +16,7 @@ from pathlib import Path
 
 from twice import settings
 from twice.errors import NotProvable
+from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.codes import Code
@@ -131,7 +132,10 @@ def _leaves_the_world(text: str) -> bool:
 def copy_project(project: Project, world: Path) -> list[str]:
     """Copy code and whatever lies beside it, without targets, ledger and files that are inputs of some slot."""
     root = project.root
-    kept_away = {str(path) for path in _tables_of(project)} | {os.path.dirname(project.settings.ledger_path)}
+    kept_away = {str(path) for path in _tables_of(project)}
+    ledger = project.settings.ledger_place
+    if isinstance(ledger, SqlitePlace):
+        kept_away.add(os.path.dirname(ledger.path))
     kept_away |= {str(root / name) for name in _all_inputs(project)}
     copied = 0
 
