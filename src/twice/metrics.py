@@ -105,7 +105,7 @@ class _Figures:
 
 def _due(project: Project, pipeline: Pipeline) -> int:
     """Count the closed intervals without a publish; their texts lie side by side in the order of time."""
-    closed = pipeline.schedule.closed(datetime.now(UTC)) if pipeline.schedule else []
+    closed = list(pipeline.schedule.closed(datetime.now(UTC))) if pipeline.schedule else []
     if not closed:
         return 0
     first, last = (Slot(pipeline.identity, pipeline.target, one).text for one in (closed[0], closed[-1]))

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "openlineage.namespace": "",
     "signals.enabled": True,
 }
+CHOICES = {"log.format": ("off", "text", "json"), "log.level": ("debug", "info", "warning", "error")}
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)
 _OWN_SECTIONS = ("stores", "hooks")
@@ -244,6 +245,8 @@ def _typed(key: str, value: Any, default: Any) -> Any:
         return number
     if not isinstance(value, str):
         raise Misuse(f"{key} must be text, not {value!r}.")
+    if value not in CHOICES.get(key, (value,)):
+        raise Misuse(f"{key}={value!r} is not known.", fix=f"Use one of: {', '.join(CHOICES[key])}.")
     return value
 
 

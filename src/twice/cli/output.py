@@ -15,6 +15,7 @@ import click
 
 from twice.errors import Misuse
 from twice.masks import mask, masked
+from twice.settings import CHOICES
 
 SCHEMA_VERSION = 1
 
@@ -58,7 +59,7 @@ def log_options(command: Command) -> Command:
         if value:
             context.meta.setdefault(_LOG, {})[str(option.name).replace("_", ".")] = value
 
-    formats, levels = click.Choice(["off", "text", "json"]), click.Choice(["debug", "info", "warning", "error"])
+    formats, levels = (click.Choice(CHOICES[key]) for key in ("log.format", "log.level"))
     command = click.option(
         "--log-level", type=levels, callback=keep, expose_value=False, help="The least that is worth a line."
     )(command)

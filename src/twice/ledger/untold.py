@@ -1,8 +1,9 @@
 """Which runs still owe the receiver of lineage a word?
 
 An entry is made before START is sent, and taken away after the end was sent. It names the process that
-owes it: while that lives, nobody else speaks for the run. Of a process on another host the ledger's
-record of the attempt decides: once it has ended there, the entry may be claimed.
+owes it: while that lives, nobody else speaks for the run. How a dead one ended is known once the ledger
+says so, or once a later attempt on its slot has ended: that one asked the store, and the ledger would say
+*published* if the rows had landed. Of a process on another host the ledger's record alone decides.
 """
 
 from __future__ import annotations
@@ -61,11 +62,14 @@ class Untold:
     def of_the_dead(self) -> list[Owed]:
         """Return what is owed by processes that are gone, oldest first."""
         rows = self._ledger.query(
-            "SELECT untold.*, attempts.state FROM untold JOIN attempts ON attempts.attempt = untold.attempt"
-            " ORDER BY attempts.started_at"
+            "SELECT untold.*, a.state, EXISTS (SELECT 1 FROM attempts b WHERE b.slot = a.slot"
+            " AND b.started_at > a.started_at AND b.state <> 'started') AS passed"
+            " FROM untold JOIN attempts a ON a.attempt = untold.attempt ORDER BY a.started_at"
         )
         me = Holder.me()
-        return [owed for row in rows if _is_over(owed := _owed(row), row["state"], me)]
+        return [
+            owed for row in rows if (row["state"] != OPEN or row["passed"]) and _cannot_tell(owed := _owed(row), me)
+        ]
 
     def claim(self, owed: Owed) -> bool:
         """Take over what a dead process owes, unless somebody else just did."""
@@ -75,10 +79,8 @@ class Untold:
             return bool(done.rowcount == 1)
 
 
-def _is_over(owed: Owed, state: str, me: Holder) -> bool:
-    if owed.holder.host != me.host:
-        return state != OPEN
-    return owed.holder.is_dead or (owed.holder == me and state != OPEN)
+def _cannot_tell(owed: Owed, me: Holder) -> bool:
+    return owed.holder.host != me.host or owed.holder.is_dead or owed.holder == me
 
 
 def _owed(row: Any) -> Owed:

@@ -6,7 +6,7 @@ a repeated event when it sees one. What is owed is kept in the ledger:
 
     died after                    what is true                          who makes up for it
     the ledger's `untold` entry   nothing was sent                      the next run sends START and the end
-    START                         the end is owed                       the next run of any slot sends it
+    START                         the end is owed                       a later run sends it, once how it ended is known
     the end was sent              it may still be called owed           the next run sends the same end again
     the entry was taken away      all was told                          nobody has to
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _RUNS = uuid.UUID("8d1f1f0c-6b0e-5f0e-9a5e-7d1c0f2b9a11")
 _PRODUCER = "https://twice.dev/twice"
 _SCHEMA = "https://twice.dev/schemas/slot-run-facet-1.json"
-_ENDS_AS = {"published": "COMPLETE", "skipped": "COMPLETE", "died": "ABORT"}
+_ENDS_AS = {"published": "COMPLETE", "skipped": "COMPLETE", "died": "ABORT", OPEN: "ABORT"}
 
 
 def is_wanted(settings: Settings) -> bool:
@@ -65,7 +65,6 @@ class Lineage:
         self._project = project
         self._untold = Untold(project.ledger)
         self._sender: Any = None
-        self._caught_up = False
 
     def __call__(self, event: Event) -> None:
         """Send what an event means; a skip of a slot that is published is no run, and is not sent."""
@@ -77,8 +76,6 @@ class Lineage:
             reach("lineage.started")
         elif event.kind in ENDS and event.attempt:
             self._end(event)
-        if not self._caught_up:
-            self._caught_up = True
             self._catch_up()
 
     def _end(self, event: Event) -> None:
@@ -103,7 +100,7 @@ class Lineage:
             told = _Told.from_record(record, self._project)
             if not owed.start_told:
                 self._send("START", told)
-            self._send("ABORT" if record.state == OPEN else _ENDS_AS.get(record.state, "FAIL"), told)
+            self._send(_ENDS_AS.get(record.state, "FAIL"), told)
             reach("lineage.ended")
             self._untold.settle(owed.attempt)
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
-from twice.errors import Misuse
 from twice.events import ENDS, Event, utc_now
 from twice.masks import masked
 
-FORMATS = ("off", "text", "json")
-LEVELS = ("debug", "info", "warning", "error")
 _LEVEL_OF = {"failed": "error", "dead": "error", "retried": "warning", "quarantined": "warning"}
 _NOISY = ("py4j", "urllib3", "openlineage")
 
@@ -27,12 +24,8 @@ class Log:
     """Writes events down, and binds run and slot to what is logged meanwhile in the same thread."""
 
     def __init__(self, kind: str, level: str) -> None:
-        if kind not in FORMATS:
-            raise Misuse(f"log.format={kind!r} is not known.", fix=f"Use one of: {', '.join(FORMATS)}.")
-        if level not in LEVELS:
-            raise Misuse(f"log.level={level!r} is not known.", fix=f"Use one of: {', '.join(LEVELS)}.")
         self._logger = structlog.wrap_logger(
-            structlog.PrintLogger(_StandardError()),
+            structlog.PrintLogger(cast("TextIO", _StandardError())),
             processors=[structlog.contextvars.merge_contextvars, *_processors(), _renderer(kind)],
             wrapper_class=structlog.make_filtering_bound_logger(level),
         )
