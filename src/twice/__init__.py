@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         transactional_writer,
         versions,
     )
+    from twice.confidential import Secret, secret
     from twice.errors import (
         Busy,
         Fenced,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         Unsupported,
         Waiting,
     )
+    from twice.events import Event, on
     from twice.findings import Finding
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
@@ -62,6 +64,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Busy": "errors",
+    "Event": "events",
     "Fenced": "errors",
     "Finding": "findings",
     "Misuse": "errors",
@@ -72,6 +75,7 @@ _WHERE = {
     "OutcomeUnknown": "errors",
     "Pipeline": "pipelines",
     "Project": "project",
+    "Secret": "confidential",
     "TwiceError": "errors",
     "Unsupported": "errors",
     "Waiting": "errors",
@@ -85,6 +89,7 @@ _WHERE = {
     "files": "api",
     "keyed": "api",
     "merger": "api",
+    "on": "events",
     "pipeline": "pipelines",
     "plan": "api",
     "point": "api",
@@ -97,6 +102,7 @@ _WHERE = {
     "restore": "api",
     "run": "api",
     "seal": "api",
+    "secret": "confidential",
     "slot": "api",
     "source": "api",
     "sql": "api",
@@ -108,6 +114,7 @@ _WHERE = {
 
 __all__ = [
     "Busy",
+    "Event",
     "Fenced",
     "Finding",
     "Misuse",
@@ -118,6 +125,7 @@ __all__ = [
     "OutcomeUnknown",
     "Pipeline",
     "Project",
+    "Secret",
     "TwiceError",
     "Unsupported",
     "Waiting",
@@ -131,6 +139,7 @@ __all__ = [
     "files",
     "keyed",
     "merger",
+    "on",
     "pipeline",
     "plan",
     "point",
@@ -143,6 +152,7 @@ __all__ = [
     "restore",
     "run",
     "seal",
+    "secret",
     "slot",
     "source",
     "sql",

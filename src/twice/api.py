@@ -40,6 +40,7 @@ from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
 from twice.sources.functions import Function
+from twice.sources.named import reads_of
 from twice.sources.queries import Query
 from twice.sources.tables import Table
 from twice.statements import Statement
@@ -484,6 +485,9 @@ def publish(
         parameters=home.engine.zone_fact,
         declares_inputs=declared is not None,
         columns=ColumnPolicy(on_new_column, on_missing_column, on_type_change),
+        tell=home.announce,
+        reads=reads_of(source for source in declared or () if not isinstance(source, str)),
+        under=lambda attempt: home.engine.working_for(where, attempt),
     )
     return execute(job, home.store(where.target.store), home.ledger, Asked(force, accept))
 

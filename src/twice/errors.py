@@ -25,17 +25,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from twice.masks import mask
+
 
 class TwiceError(Exception):
-    """Root of all errors: what is true, why, and the next move, one line each."""
+    """Root of all errors: what is true, why, and the next move, one line each. None of them shows a secret."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
-        self.what = what
-        self.why = why
-        self.fix = fix
-        super().__init__("\n  ".join(line for line in (what, why, fix) if line))
+        self.what = mask(what)
+        self.why = mask(why)
+        self.fix = mask(fix)
+        super().__init__("\n  ".join(line for line in (self.what, self.why, self.fix) if line))
 
 
 class Misuse(TwiceError):

@@ -44,6 +44,7 @@ from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.records import OPEN
+from twice.ledger.tallies import troubles
 from twice.plans import Plan
 from twice.replays import start_of
 from twice.runs import Receipt, Run, Slot
@@ -89,7 +90,9 @@ def execute(
     if asked.accept and plan.base.ended and (job.pattern.builds_on_all or job.slot.text in plan.base.ended):
         ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
-        return _skip(plan, store, ledger, job)
+        outcome = _skip(plan, store, ledger, job)
+        job.tell(outcome.event())
+        return outcome
     outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
     if asked.following:
         return outcome
@@ -126,8 +129,11 @@ def _record_refusal(job: Job, ledger: Ledger, error: TwiceError) -> None:
     """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
     slot = job.slot
     record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
+    attempt = ""
     with suppress(NotPublished):
-        ledger.end(ledger.intend(record).attempt, _state_after(error), str(error))
+        attempt = ledger.intend(record).attempt
+        ledger.end(attempt, _state_after(error), str(error))
+    job.tell(job.failed(attempt, 0, _state_after(error), error))
 
 
 def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") -> Outcome:
@@ -136,7 +142,7 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
     known = ledger.known(job.slot.text)
     notes = plan.notes
     _settle_now(store, job)
-    if known != receipt:
+    if known != receipt or troubles(ledger, job.slot.text):
         # Companions were published by the same attempt, which may have died before it could say so.
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
@@ -201,17 +207,25 @@ class _Attempt:
         self.fingerprint = considered.fingerprint
         self.name = self.ledger.intend(self._record(considered.plan)).attempt
         reach("intended")
+        generation = considered.plan.generation
+        self.job.tell(self.job.started(self.name, generation, considered.plan.reason))
         try:
             with ExitStack() as leases:
                 leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
+                leases.enter_context(self.job.under(self.name))
                 self._wait_for_target()
-                return self._until_settled(considered, leases)
+                outcome = self._until_settled(considered, leases)
         except TwiceError as error:
             self._end(_state_after(error), str(error))
+            self.job.tell(self.job.failed(self.name, generation, _state_after(error), error))
             raise
         except Exception as error:
             self._end("failed", explain(error))
+            self.job.tell(self.job.failed(self.name, generation, "failed", TwiceError(explain(error))))
             raise
+        # A twin's receipt bears the twin's name; this is the end of this attempt.
+        self.job.tell(replace(outcome.event(), attempt=self.name))
+        return outcome
 
     def _end(self, state: str, reason: str) -> None:
         """Record the end; a ledger that cannot must not hide how the run really ended."""

@@ -7,11 +7,14 @@ exists. An outcome is what became of it, if it did not fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.errors import TwiceError
+from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
@@ -19,7 +22,11 @@ from twice.runs import Run, Slot
 
 @dataclass(frozen=True)
 class Job:
-    """One slot to fill: what it reads, how it transforms, which pattern protects the write."""
+    """One slot to fill: what it reads, how it transforms, which pattern protects the write.
+
+    `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
+    engine is `under` its name.
+    """
 
     slot: Slot
     pattern: Pattern
@@ -32,6 +39,9 @@ class Job:
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
     sibling: Callable[[Slot], Job] | None = None
+    tell: Tell = to_nobody
+    reads: tuple[str, ...] = ()
+    under: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 
     @property
     def table(self) -> str:
@@ -42,6 +52,14 @@ class Job:
     def accepts(self) -> str:
         """Name what somebody accepts rows of."""
         return accepted_as(self.pattern, self.slot)
+
+    def started(self, attempt: str, generation: int, reason: str) -> Event:
+        """Say that work has begun."""
+        return Event("started", self.slot, attempt, generation, reason=reason, reads=self.reads)
+
+    def failed(self, attempt: str, generation: int, state: str, error: TwiceError) -> Event:
+        """Say that it ended without a publish that is known."""
+        return Event("failed", self.slot, attempt, generation, state=state, reason=error.what, error=error)
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,18 @@ class Outcome:
     attempt: str = ""
     notes: tuple[str, ...] = ()
     along: tuple[Slot, ...] = ()
+
+    def event(self) -> Event:
+        """Say how it ended."""
+        return Event(
+            self.state,
+            self.slot,
+            attempt=self.attempt,
+            generation=self.generation,
+            reason=self.reason,
+            rows=self.rows,
+            version=self.version_after,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain values."""

@@ -24,6 +24,7 @@ from twice import light, matrix, settings
 from twice.abilities import Store
 from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
+from twice.events import Event, Hook, Tell, announce
 from twice.fingerprint import CallsCode, Inputs, Place
 from twice.intervals import Schedule
 from twice.jobs import Job
@@ -32,6 +33,7 @@ from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
+from twice.sources.named import reads_of
 from twice.stores.registry import make_store
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class Project:
         # A store that lives in this process alone outlives a project only if it is handed on.
         self._stores: dict[str, Store] = dict(stores or {})
         self.opening = threading.RLock()
+        self.hooks: tuple[Hook, ...] = ()
+        self._also: list[Tell] = []
 
     @classmethod
     def open(
@@ -129,10 +133,14 @@ class Project:
 
     def _load_pipelines(self) -> dict[str, Pipeline]:
         found: dict[str, Pipeline] = {}
+        hooks: list[Hook] = []
         for module in self._modules():
-            for pipeline in vars(module).values():
-                if isinstance(pipeline, Pipeline) and found.get(pipeline.name) is not pipeline:
-                    _add(found, pipeline)
+            for declared in vars(module).values():
+                if isinstance(declared, Pipeline) and found.get(declared.name) is not declared:
+                    _add(found, declared)
+                elif isinstance(declared, Hook) and declared not in hooks:
+                    hooks.append(declared)
+        self.hooks = tuple(hooks)
         for pipeline in found.values():
             matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
         return found
@@ -141,10 +149,35 @@ class Project:
         folder = self.root / str(self.settings["project.pipelines"])
         if not folder.is_dir():
             return []
-        for place in (str(folder), str(self.root)):
+        self.let_modules_be_found()
+        return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+
+    def let_modules_be_found(self) -> None:
+        """Let files of the project, and of its folder of pipelines, be imported by their names."""
+        for place in (str(self.root / str(self.settings["project.pipelines"])), str(self.root)):
             if place not in sys.path:
                 sys.path.insert(0, place)
-        return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+
+    # ------------------------------------------------------------------ signals
+
+    @_once
+    def listeners(self) -> tuple[Tell, ...]:
+        """Who is told what happens to runs, besides hooks."""
+        from twice.signals import listeners_of
+
+        return listeners_of(self)
+
+    def listen(self, listener: Tell) -> None:
+        """Let somebody else be told, too."""
+        self._also.append(listener)
+
+    def announce(self, event: Event) -> None:
+        """Tell everybody who wants to know; nobody of them changes what happened."""
+        if not self.settings["signals.enabled"]:
+            return
+        from twice.signals.hooks import hooks_for
+
+        announce(event, [*self._also, *self.listeners, *hooks_for(self, event.kind)])
 
     def pipeline(self, name: str) -> Pipeline:
         """Return a pipeline by name.
@@ -215,6 +248,9 @@ class Project:
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
             sibling=lambda other: self.job(pipeline, other),
+            tell=self.announce,
+            reads=reads_of(pipeline.sources.values()),
+            under=lambda attempt: self.engine.working_for(slot, attempt),
         )
 
     def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:

@@ -192,7 +192,7 @@ def test_config_tells_each_value_and_its_origin(twice, home, monkeypatch):
     assert found["spark.master"] == ("local[*]", "twice.toml")
     assert found["tidy.keep_days"] == (7.0, "default")
     assert found["spark.conf.spark.driver.memory"] == ("2g", "twice.toml")
-    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"] == ("***", "twice.toml")
+    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"] == ("${VAULT}", "twice.toml")
     assert found["stores.raw"] == ("parquet at raw", "twice.toml")
     text = twice("config").out
     assert "hunter2" not in said.out + text

@@ -14,18 +14,18 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
-    ("errors", "faults", "explain", "light"),
+    ("masks", "errors", "faults", "explain", "light", "confidential"),
     ("intervals",),
     ("runs", "placeholders", "findings"),
-    ("slices", "sight", "columns", "merges", "statements"),
+    ("events", "slices", "sight", "columns", "merges", "statements"),
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "jobs"),
     ("sources", "patterns", "stores"),
     ("matrix", "considered", "handovers", "settings", "jars", "servers"),
     ("execute",),
     ("engine", "pipelines", "transforms"),
-    ("project",),
-    ("backfills", "forecasts", "timeline", "upstream", "lint", "checks"),
+    ("project", "signals"),
+    ("backfills", "metrics", "forecasts", "timeline", "upstream", "lint", "checks"),
     ("api", "advice"),
     ("testing", "prover"),
     ("cli",),

@@ -77,5 +77,16 @@ MIGRATIONS: tuple[str, ...] = (
         content TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE untold (
+        attempt TEXT PRIMARY KEY,
+        start_told INTEGER NOT NULL,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        process_started TEXT NOT NULL
+    );
+    CREATE INDEX attempts_by_pipeline ON attempts (pipeline, state, started_at, rows);
+    CREATE INDEX attempts_by_state ON attempts (state, started_at)
+    """,
 )
 VERSION = len(MIGRATIONS)
