@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from twice.errors import (
         Busy,
         Fenced,
+        Held,
         Misuse,
         NotIdempotent,
         NotProvable,
         NotPublished,
         OutcomeUnknown,
+        Overtaken,
         TwiceError,
         Unsupported,
         Waiting,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
     from twice.prover.proving import prove
+    from twice.tries import retries
 
 __version__ = "0.1.0"
 
@@ -64,12 +67,14 @@ _WHERE = {
     "Busy": "errors",
     "Fenced": "errors",
     "Finding": "findings",
+    "Held": "errors",
     "Misuse": "errors",
     "NotIdempotent": "errors",
     "NotProvable": "errors",
     "NotPublished": "errors",
     "Outcome": "jobs",
     "OutcomeUnknown": "errors",
+    "Overtaken": "errors",
     "Pipeline": "pipelines",
     "Project": "project",
     "TwiceError": "errors",
@@ -95,6 +100,7 @@ _WHERE = {
     "read": "api",
     "register_views": "api",
     "restore": "api",
+    "retries": "tries",
     "run": "api",
     "seal": "api",
     "slot": "api",
@@ -110,12 +116,14 @@ __all__ = [
     "Busy",
     "Fenced",
     "Finding",
+    "Held",
     "Misuse",
     "NotIdempotent",
     "NotProvable",
     "NotPublished",
     "Outcome",
     "OutcomeUnknown",
+    "Overtaken",
     "Pipeline",
     "Project",
     "TwiceError",
@@ -141,6 +149,7 @@ __all__ = [
     "read",
     "register_views",
     "restore",
+    "retries",
     "run",
     "seal",
     "slot",

@@ -12,10 +12,12 @@ Errors are typed by the answer, because the answer decides the next move:
         Waiting             the inputs are not ready yet; nothing is wrong
       OutcomeUnknown    3   the publish may or may not have landed; ask the store first
       Fenced            4   the store has moved on; this plan is stale
+        Overtaken           other publishes were faster; the same run, planned anew, may pass
         ProofGone           the slot was published, and its rows are no longer vouched for
         Stranger            the target belongs to another ledger
         LedgerAhead         the ledger knows of a publish that the store does not
       Busy              4   someone else is working on the slot now
+      Held              4   an earlier slot, or an earlier try of this one, has to be dealt with first
       NotIdempotent     5   a counterexample was found
 
 The number is the exit code of the command line.
@@ -82,6 +84,10 @@ class Fenced(TwiceError):
     exit_code = 4
 
 
+class Overtaken(Fenced):
+    """Other publishes moved the slot or its target during the run; run again, it may pass."""
+
+
 class ProofGone(Fenced):
     """The slot was published, and since then its rows were restored, replaced or changed from outside."""
 
@@ -96,6 +102,12 @@ class LedgerAhead(Fenced):
 
 class Busy(TwiceError):
     """Another attempt holds the lease of the slot or of its target."""
+
+    exit_code = 4
+
+
+class Held(TwiceError):
+    """The slot is not to be worked on now: it, or one that it builds on, waits for a retry or for a person."""
 
     exit_code = 4
 

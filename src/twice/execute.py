@@ -34,6 +34,7 @@ from twice.errors import (
     Misuse,
     NotPublished,
     OutcomeUnknown,
+    Overtaken,
     ProofGone,
     TwiceError,
     Waiting,
@@ -260,7 +261,7 @@ class _Attempt:
             settled = self._try(plan, considered.parts(self.job))
             if settled:
                 return settled
-        raise Fenced(
+        raise Overtaken(
             f"Other publishes moved the target {self.job.slot.target.text} {_LOST_COMPARES_AT_MOST} times during this run.",
             "Nothing of this attempt is visible.",
             "Run again.",
@@ -357,7 +358,7 @@ class _Attempt:
 
     def _rows(self, part: Part) -> Rows:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
-        run = Run(part.job.slot, part.generation, self.name, self.job.zone)
+        run = Run(part.job.slot, part.generation, self.name, self.job.zone, part.job.parameters)
         try:
             rows = part.job.rows(part.inputs, run)
         except SystemExit as left:
@@ -452,7 +453,7 @@ class _Attempt:
                 "Run again.",
             )
         if sight.fence(work.slot) != work.seen:
-            raise Fenced(
+            raise Overtaken(
                 f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
                 " from other inputs.",
                 "This attempt planned on what was there before, so the store refused it.",

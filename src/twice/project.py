@@ -32,6 +32,7 @@ from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
 from twice.stores.registry import make_store
+from twice.tries import Retries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,6 +228,31 @@ class Project:
             if whole is pipeline:
                 raise
             return {name: source.resolve(place) for name, source in whole.sources.items()}
+
+    def retries_of(self, pipeline: Pipeline) -> Retries | None:
+        """Return how often a pipeline's runs are tried: as it declares, as the project says, or None for once."""
+        if pipeline.retries:
+            return pipeline.retries
+        said = {name: self.settings[f"retries.{name}"] for name in ("tries", "at_once")}
+        if not said["tries"]:
+            return None
+        texts = {name: str(self.settings[f"retries.{name}"]) for name in ("wait", "wait_at_most", "for_at_most")}
+        return Retries(int(said["tries"]), int(said["at_once"]), **texts)
+
+    def writer_of(self, slot: Slot) -> Pipeline:
+        """Return the pipeline that fills a slot.
+
+        Raises:
+            Misuse: The project has none any more.
+        """
+        for pipeline in self.pipelines.values():
+            if (pipeline.identity, pipeline.target) == (slot.pipeline, slot.target):
+                return pipeline
+        raise Misuse(
+            f"No pipeline of the project fills {slot.text}.",
+            "It was renamed, removed, or writes to another target.",
+            f"A renamed pipeline says was={slot.pipeline!r}.",
+        )
 
     def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
         """Say what a slot still waits for, without reading any of its inputs."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
@@ -164,7 +165,7 @@ class Receipt:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Receipt:
         """Read a receipt, ignoring fields that a later Twice may have added."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         kept["partitions"] = tuple(kept.get("partitions", ()))
         kept["once"] = tuple(kept.get("once", ()))
@@ -202,12 +203,16 @@ class _OfSlot:
 
 @dataclass(frozen=True, slots=True)
 class Run(_OfSlot):
-    """What a transform may know about the run it works for."""
+    """What a transform may know about the run it works for.
+
+    `parameters` are those that the pipeline declares; a run that is tried again has those of its first try.
+    """
 
     slot: Slot
     generation: int
     attempt: str
     zone: str = "UTC"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

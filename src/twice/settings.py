@@ -30,6 +30,12 @@ DEFAULTS: dict[str, Any] = {
     "jars.from": "fetch",
     "jars.folder": "",
     "tidy.keep_days": 7.0,
+    "retries.tries": 0.0,
+    "retries.at_once": 1.0,
+    "retries.wait": "1 minute",
+    "retries.wait_at_most": "1 hour",
+    "retries.for_at_most": "1 day",
+    "retries.per_hour": 100.0,
 }
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)

@@ -24,6 +24,8 @@ _COMMANDS = {
     "plan": ("run", "Say what a run would do, and change nothing."),
     "run": ("run", "Fill one slot, or all that are due."),
     "backfill": ("backfill", "Fill the slots of a stretch of time, in order."),
+    "retry": ("retries", "Try again what is due: the periodic job."),
+    "dead": ("retries", "List, show, requeue or drop runs that were set aside after their last try."),
     "status": ("look", "Show what is published, missing or no longer vouched for."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),

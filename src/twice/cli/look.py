@@ -10,7 +10,7 @@ import click
 
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse
-from twice.ledger import AttemptRecord
+from twice.ledger import AttemptRecord, retries
 from twice.ledger.records import STATES
 from twice.pipelines import Pipeline
 from twice.plans import accepted_as
@@ -95,6 +95,10 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
                 f"{row['pipeline']} is stale: {_some(row['stale'])}, made from older inputs than there are now."
                 f" Use twice run {row['pipeline']} --due"
             )
+        for slot in row["dead"]:
+            print(f"{row['pipeline']} {slot} was set aside after its last try. See: twice dead show {row['pipeline']}")
+        for slot, when in row["due_again"].items():
+            print(f"{row['pipeline']} {slot} failed and is due again at {when}; twice retry takes it then.")
         if row["trouble"]:
             print(f"{row['pipeline']}: {row['trouble']}")
     return 0
@@ -116,6 +120,7 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
     waiting = {slot.label: found.what for slot in missing if (found := project.waiting(pipeline, slot))}
     current = {Slot.parse(slot): receipt for slot, receipt in mine.items() if sight.proof(slot)}
     newest = max((Slot.parse(slot).label for slot in mine), default=None)
+    failed = retries.of_target(project.ledger, pipeline.target.text)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
         "pipeline": pipeline.name,
@@ -133,6 +138,8 @@ def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
         "newest": newest,
         "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),
         "version": sight.version if sight.exists else None,
+        "dead": [Slot.parse(again.slot).label for again in failed if again.is_dead],
+        "due_again": {Slot.parse(again.slot).label: again.due_at for again in failed if not again.is_dead},
         "trouble": f"the target belongs to another ledger ({sight.owner[:8]})" if stranger else "",
     }
 

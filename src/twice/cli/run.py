@@ -14,10 +14,10 @@ from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary,
 from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse
-from twice.execute import execute
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
+from twice.retrying import fill_slot
 from twice.runs import Slot
 from twice.upstream import upstream_first, upstream_of
 
@@ -117,16 +117,13 @@ def run_command(
     """
     project = opened(folder)
     if due:
-        return _run_due(project, name, Asked(force, accept, resuming=True), yes, output)
+        return _run_due(project, name, Asked(force, accept, resuming=True, by_calendar=True), yes, output)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
     warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
-    job = project.job(pipeline, slot)
-    outcome = execute(
-        job, project.store(slot.target.store), project.ledger, Asked(force, accept), _approval(yes, output == "json")
-    )
+    outcome = fill_slot(project, pipeline, slot, Asked(force, accept), _approval(yes, output == "json"))
     if output == "json":
         print_json({"outcome": outcome.to_json()})
     else:
