@@ -277,9 +277,11 @@ def retry_due(project: Project, now: datetime | None = None) -> Iterator[Retried
     moment = now or datetime.now(UTC)
     for record in retries.died(project.ledger):
         _enlist(project, record, moment)
-    for row in _due(project, moment):
+    due = _due(project, moment)
+    for number, row in enumerate(due):
         if retries.spent(project.ledger, moment) >= per_hour(project):
-            left = len(_due(project, moment))  # another job may have taken the rest
+            still = {other.slot for other in _due(project, moment)}  # another job may have taken the rest
+            left = sum(other.slot in still for other in due[number:])
             if left:
                 yield Budget(left, per_hour(project))
             return

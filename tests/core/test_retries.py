@@ -291,9 +291,8 @@ def test_90_the_retry_job_dies_at_every_point(tmp_path):
     for point in points:
         for death in (Died, LostReply):
             world = prepared()
-            with armed(dying_at(point, death)):
-                with suppress(Died, LostReply):
-                    world.retry()
+            with armed(dying_at(point, death)), suppress(Died, LostReply):
+                world.retry()
             world.retry(hours=1)
             assert world.rows() == [("a", DAY), ("b", NEXT)], (point, death)
             assert {receipt.generation for receipt in world.sight().receipts.values()} == {1}
