@@ -10,7 +10,7 @@ that was forced is forced again only while its edition is not there: if the firs
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -280,8 +280,7 @@ def retry_due(project: Project, now: datetime | None = None) -> Iterator[Retried
     due = _due(project, moment)
     for number, row in enumerate(due):
         if retries.spent(project.ledger, moment) >= per_hour(project):
-            still = {other.slot for other in _due(project, moment)}  # another job may have taken the rest
-            left = sum(other.slot in still for other in due[number:])
+            left = _left(project, due[number:], moment)
             if left:
                 yield Budget(left, per_hour(project))
             return
@@ -292,6 +291,12 @@ def retry_due(project: Project, now: datetime | None = None) -> Iterator[Retried
 
 def _due(project: Project, now: datetime) -> list[Again]:
     return [row for row in retries.every(project.ledger) if row.is_due(now)]
+
+
+def _left(project: Project, rows: Sequence[Again], now: datetime) -> int:
+    """Count the runs that stay due: another job may have done some, and be at work on others."""
+    due = {row.slot for row in _due(project, now)}
+    return sum(row.slot in due and not project.ledger.busy(retries.lease_name(row.slot)) for row in rows)
 
 
 def _enlist(project: Project, record: AttemptRecord, now: datetime) -> None:
