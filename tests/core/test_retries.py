@@ -259,9 +259,8 @@ def due_runs(world, count):
 
 
 def test_two_jobs_at_once_take_each_of_a_hundred_runs_once(tmp_path):
-    transform = Failing(0)
     calendar = {"every": "1 minute", "start": f"{DAY}T00:00:00Z", "pattern": twice.transactional_writer()}
-    world = world_of(tmp_path, transform, lease_seconds=60.0, **calendar)
+    world = world_of(tmp_path, Failing(0), lease_seconds=60.0, **calendar)
     slots = due_runs(world, 100)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: world.retry(), range(2))
@@ -269,7 +268,8 @@ def test_two_jobs_at_once_take_each_of_a_hundred_runs_once(tmp_path):
     assert sorted(end.slot.text for end in (*one, *other)) == sorted(slot.text for slot in slots)
     assert one
     assert other
-    assert sorted(label for label, *_ in transform.seen) == sorted(slot.label for slot in slots)
+    # One attempt each; its transform may be called again after a lost compare.
+    assert len(world.project.ledger.attempts(limit=1000)) == 100
     assert retries.every(world.project.ledger) == []
     assert len(world.rows()) == 100
 
