@@ -40,8 +40,10 @@ if TYPE_CHECKING:
         transactional_writer,
         versions,
     )
+    from twice.calls import http_effect
     from twice.errors import (
         Busy,
+        EffectOwed,
         Fenced,
         Held,
         Misuse,
@@ -65,6 +67,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Busy": "errors",
+    "EffectOwed": "errors",
     "Fenced": "errors",
     "Finding": "findings",
     "Held": "errors",
@@ -88,6 +91,7 @@ _WHERE = {
     "diff": "api",
     "fast_metadata_cleaner": "api",
     "files": "api",
+    "http_effect": "calls",
     "keyed": "api",
     "merger": "api",
     "pipeline": "pipelines",
@@ -114,6 +118,7 @@ _WHERE = {
 
 __all__ = [
     "Busy",
+    "EffectOwed",
     "Fenced",
     "Finding",
     "Held",
@@ -137,6 +142,7 @@ __all__ = [
     "diff",
     "fast_metadata_cleaner",
     "files",
+    "http_effect",
     "keyed",
     "merger",
     "pipeline",

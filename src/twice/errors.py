@@ -11,6 +11,7 @@ Errors are typed by the answer, because the answer decides the next move:
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
       OutcomeUnknown    3   the publish may or may not have landed; ask the store first
+        EffectOwed          the rows are published, and a call that belongs to them is not confirmed
       Fenced            4   the store has moved on; this plan is stale
         Overtaken           other publishes were faster; the same run, planned anew, may pass
         ProofGone           the slot was published, and its rows are no longer vouched for
@@ -76,6 +77,10 @@ class OutcomeUnknown(TwiceError):
     """The publish may have landed: only the store can tell, and it did not yet."""
 
     exit_code = 3
+
+
+class EffectOwed(OutcomeUnknown):
+    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed."""
 
 
 class Fenced(TwiceError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.effects import Outside
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
@@ -32,6 +33,7 @@ class Job:
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
     sibling: Callable[[Slot], Job] | None = None
+    outside: Outside = field(default_factory=Outside)
 
     @property
     def table(self) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from twice import light, matrix, settings
 from twice.abilities import Store
+from twice.effects import Outside
 from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
 from twice.fingerprint import CallsCode, Inputs, Place
@@ -216,7 +217,16 @@ class Project:
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
             sibling=lambda other: self.job(pipeline, other),
+            outside=self.outside,
         )
+
+    @property
+    def outside(self) -> Outside:
+        """How calls in outside systems are made."""
+        said = self.settings["effects.calls"]
+        if said not in ("make", "record"):
+            raise Misuse(f"effects.calls={said!r} is not known.", fix="Use 'make', or 'record' to make none.")
+        return Outside(lambda: self.whole_pipelines, said == "make")
 
     def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
         place = self.place(slot, pipeline.zone, pipeline.schedule)

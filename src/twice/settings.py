@@ -36,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "retries.wait_at_most": "1 hour",
     "retries.for_at_most": "1 day",
     "retries.per_hour": 100.0,
+    "effects.calls": "make",
 }
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)

@@ -15,11 +15,11 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
     ("errors", "faults", "explain", "light"),
-    ("intervals",),
+    ("intervals", "calls"),
     ("runs", "placeholders", "findings"),
     ("slices", "sight", "columns", "merges", "statements"),
     ("abilities", "fingerprint", "replays"),
-    ("plans", "ledger", "decide", "jobs", "tries"),
+    ("plans", "ledger", "decide", "effects", "jobs", "tries"),
     ("sources", "patterns", "stores"),
     ("matrix", "considered", "handovers", "settings", "jars"),
     ("execute",),

@@ -26,6 +26,7 @@ _COMMANDS = {
     "backfill": ("backfill", "Fill the slots of a stretch of time, in order."),
     "retry": ("retries", "Try again what is due: the periodic job."),
     "dead": ("retries", "List, show, requeue or drop runs that were set aside after their last try."),
+    "effects": ("effects", "List, deliver, confirm or forget calls in outside systems."),
     "status": ("look", "Show what is published, missing or no longer vouched for."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),

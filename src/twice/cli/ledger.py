@@ -9,6 +9,7 @@ import click
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.handovers import RELEASED, release, take_over
+from twice.ledger import effects
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight
@@ -51,9 +52,14 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
         except TwiceError as error:
             troubles.append(f"{target.text}: {error.what}")
     brought = project.ledger.rebuild(taken, receipts)
+    for receipt, _ in receipts:
+        if receipt.effects:
+            effects.published(project.ledger, receipt)
     lost = [
         "attempts that failed, were refused or skipped: no store holds them",
         "what was accepted with --accept: the next run asks again",
+        "runs that were due again or set aside: see twice status for what is missing",
+        "answers to effects: those that receipts name are unknown now, see twice effects list",
         "remembered content hashes: files are hashed once more",
     ]
     if output == "json":

@@ -10,7 +10,7 @@ import click
 
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse
-from twice.ledger import AttemptRecord, retries
+from twice.ledger import AttemptRecord, effects, retries
 from twice.ledger.records import STATES
 from twice.pipelines import Pipeline
 from twice.plans import accepted_as
@@ -73,8 +73,9 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     project = Project.open(folder, only_looking=True)
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
     found = [_status(project, pipeline) for pipeline in chosen]
+    owed = [row for row in effects.counting(project.ledger) if row.target in {p.target.text for p in chosen}]
     if output == "json":
-        print_json({"pipelines": found})
+        print_json({"pipelines": found, "effects": [asdict(row) for row in owed]})
         return 0
     columns = ["pipeline", "target", "published", "missing", "unproven", "newest", "rows", "version"]
     shown = [
@@ -101,6 +102,8 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
             print(f"{row['pipeline']} {slot} failed and is due again at {when}; twice retry takes it then.")
         if row["trouble"]:
             print(f"{row['pipeline']}: {row['trouble']}")
+    if owed:
+        print(f"{len(owed)} calls in outside systems are not confirmed. See: twice effects list")
     return 0
 
 

@@ -86,7 +86,8 @@ class ProjectWorld:
         self.spark = self.spark or _session_of(self.subject.session(), self.folder, self.conf)
         try:
             with _relative_paths_lead_to(self.folder, self.spark), _modules_of_its_own(self.folder, self.subject.home):
-                overrides = {"ledger.url": LEDGER, "leases.seconds": 0.0, **self.subject.overrides}
+                overrides = {"ledger.url": LEDGER, "leases.seconds": 0.0, "effects.calls": "record"}
+                overrides |= self.subject.overrides
                 found = settings.load(self.folder, overrides)
                 stores = {"memory": self.memory} if self.subject.kind == "memory" else None
                 yield Project(found, self.spark, stores=stores)
