@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
     from twice.prover.proving import prove
+    from twice.steps import step
     from twice.tries import retries
 
 __version__ = "0.1.0"
@@ -111,6 +112,7 @@ _WHERE = {
     "source": "api",
     "sql": "api",
     "stateful_merger": "api",
+    "step": "steps",
     "table": "api",
     "transactional_writer": "api",
     "versions": "api",
@@ -162,6 +164,7 @@ __all__ = [
     "source",
     "sql",
     "stateful_merger",
+    "step",
     "table",
     "transactional_writer",
     "versions",

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from twice.abilities import Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
@@ -144,6 +145,8 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
                 notes += _confirmed(ledger, "", found, plan.base.version)
+    if job.kept and not ledger.busy(job.slot.text):
+        job.kept.sweep((job.slot,))
     notes += complete(job.outside, ledger, [receipt])
     return Outcome(
         state="skipped",
@@ -368,6 +371,9 @@ class _Attempt:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
         run = Run(part.job.slot, part.generation, self.name, self.job.zone, part.job.parameters)
         self.effects[part.job.slot] = run.effects
+        if part.job.kept:
+            look_again = partial(self._look_again, part.inputs)
+            run = replace(run, steps=part.job.kept.of_run(run, part.fingerprint, part.job.code, look_again))
         try:
             rows = part.job.rows(part.inputs, run)
         except SystemExit as left:
@@ -512,6 +518,8 @@ class _Attempt:
             if slot.text in sight.receipts:
                 notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
         reach("confirmed")
+        if self.job.kept:
+            self.job.kept.sweep((self.job.slot, *plan.companions))
         others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
         notes += complete(self.job.outside, self.ledger, [found, *others])
         return Outcome(

@@ -6,9 +6,9 @@ exists. An outcome is what became of it, if it did not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
@@ -16,6 +16,16 @@ from twice.effects import Outside
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
+
+
+class KeepsSteps(Protocol):
+    """Keeps the outputs of a transform's steps until its rows are published."""
+
+    def of_run(self, run: Run, fingerprint: str, code: str, look_again: Callable[[], None]) -> Any:
+        """Return what keeps the steps of one run."""
+
+    def sweep(self, slots: Iterable[Slot]) -> None:
+        """Remove what is kept of slots that are published."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Job:
     columns: ColumnPolicy = NO_CHANGES
     sibling: Callable[[Slot], Job] | None = None
     outside: Outside = field(default_factory=Outside)
+    kept: KeepsSteps | None = None
 
     @property
     def table(self) -> str:

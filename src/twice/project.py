@@ -32,6 +32,7 @@ from twice.ledger import SqliteLedger
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
+from twice.steps import Kept
 from twice.stores.registry import make_store
 from twice.tries import Retries
 
@@ -218,7 +219,13 @@ class Project:
             columns=pipeline.columns,
             sibling=lambda other: self.job(pipeline, other),
             outside=self.outside,
+            kept=self.kept,
         )
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept of the steps of runs that are not published yet."""
+        return Kept(str(self.root / ".twice" / "steps"), lambda: self.engine.spark)
 
     @property
     def outside(self) -> Outside:

@@ -238,6 +238,7 @@ class Run(_OfSlot):
     zone: str = "UTC"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict, compare=False, repr=False)
+    steps: Any = field(default=None, compare=False, repr=False)
 
     def effect(
         self, name: str, *, call: HttpEffect | Callable[..., Any], outbox: bool = False, **arguments: Any

@@ -21,7 +21,7 @@ LAYERS = (
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "effects", "jobs", "tries"),
     ("sources", "patterns", "stores"),
-    ("matrix", "considered", "handovers", "settings", "jars"),
+    ("matrix", "considered", "handovers", "steps", "settings", "jars"),
     ("execute",),
     ("engine", "pipelines", "transforms"),
     ("project",),

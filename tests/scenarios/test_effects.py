@@ -91,7 +91,7 @@ def test_92_the_outbox_is_delivered_afterwards_and_only_if_published(make_world,
 
 def expected_calls(point):
     """A death between the call and its confirmation makes one more call; any other death none."""
-    return (1, 2) if point in ("effect.answered",) else (1,)
+    return (1, 2) if point == "effect.answered" else (1,)
 
 
 @pytest.mark.stores("memory")
@@ -167,7 +167,7 @@ def test_without_an_answer_the_rows_are_published_and_the_call_is_owed(make_worl
 def test_a_refusal_is_not_repeated(make_world, told):
     world = memory_world(make_world, telling(told.url))
     told.orders = [422]
-    with pytest.raises(EffectOwed, match="was refused: .*HTTP 422"):
+    with pytest.raises(EffectOwed, match=r"was refused: .*HTTP 422"):
         world.run(DAY)
     assert "was refused" in world.run(DAY).notes[-1]
     assert len(told.calls) == 1

@@ -97,11 +97,11 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
         except EffectOwed as error:
             troubles.append(error)
     if output == "json":
-        print_json({"confirmed": [asdict(row) for row in called], "owed": [str(error) for error in troubles]})
+        print_json({"confirmed": [asdict(row) for row in called], "owed": list(map(str, troubles))})
     else:
         print(f"{count(len(called), 'call')} confirmed, {len(troubles)} still owed.")
-        for error in troubles:
-            print(error)
+        for trouble in troubles:
+            print(trouble)
     return EffectOwed.exit_code if troubles else 0
 
 

@@ -187,8 +187,11 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for p in chosen
     }
+    live = [lease.name for lease in project.ledger.live_leases()]
+    steps = project.kept.tidy(live, keep_days=kept, dry_run=dry_run)
     if output == "json":
-        print_json({"dry_run": dry_run, "targets": {target: asdict(swept) for target, swept in found.items()}})
+        targets = {target: asdict(swept) for target, swept in found.items()}
+        print_json({"dry_run": dry_run, "targets": targets, "steps": steps})
         return
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
@@ -198,3 +201,5 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for note in swept.notes:
             print(f"  {note}")
+    if steps:
+        print(f"kept steps of {count(steps, 'slot')} {word}")
