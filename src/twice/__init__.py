@@ -40,10 +40,13 @@ if TYPE_CHECKING:
         transactional_writer,
         versions,
     )
+    from twice.calls import http_effect
     from twice.confidential import Secret, secret
     from twice.errors import (
         Busy,
+        EffectOwed,
         Fenced,
+        Held,
         Misuse,
         NotIdempotent,
         NotProvable,
@@ -59,14 +62,18 @@ if TYPE_CHECKING:
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
     from twice.prover.proving import prove
+    from twice.steps import step
+    from twice.tries import retries
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "Busy": "errors",
+    "EffectOwed": "errors",
     "Event": "events",
     "Fenced": "errors",
     "Finding": "findings",
+    "Held": "errors",
     "Misuse": "errors",
     "NotIdempotent": "errors",
     "NotProvable": "errors",
@@ -87,6 +94,7 @@ _WHERE = {
     "diff": "api",
     "fast_metadata_cleaner": "api",
     "files": "api",
+    "http_effect": "calls",
     "keyed": "api",
     "merger": "api",
     "on": "events",
@@ -100,6 +108,7 @@ _WHERE = {
     "read": "api",
     "register_views": "api",
     "restore": "api",
+    "retries": "tries",
     "run": "api",
     "seal": "api",
     "secret": "confidential",
@@ -107,6 +116,7 @@ _WHERE = {
     "source": "api",
     "sql": "api",
     "stateful_merger": "api",
+    "step": "steps",
     "table": "api",
     "transactional_writer": "api",
     "versions": "api",
@@ -114,9 +124,11 @@ _WHERE = {
 
 __all__ = [
     "Busy",
+    "EffectOwed",
     "Event",
     "Fenced",
     "Finding",
+    "Held",
     "Misuse",
     "NotIdempotent",
     "NotProvable",
@@ -137,6 +149,7 @@ __all__ = [
     "diff",
     "fast_metadata_cleaner",
     "files",
+    "http_effect",
     "keyed",
     "merger",
     "on",
@@ -150,6 +163,7 @@ __all__ = [
     "read",
     "register_views",
     "restore",
+    "retries",
     "run",
     "seal",
     "secret",
@@ -157,6 +171,7 @@ __all__ = [
     "source",
     "sql",
     "stateful_merger",
+    "step",
     "table",
     "transactional_writer",
     "versions",

@@ -36,6 +36,7 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
+from twice.retrying import fill_slot
 from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
@@ -235,8 +236,8 @@ def run(
         TwiceError: Its type says what may have happened to the data.
     """
     home = opened(project, spark)
-    job = _job(home, pipeline, at, key)
-    return execute(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept))
+    chosen, where = _chosen(home, pipeline, at, key)
+    return fill_slot(home, chosen, where, Asked(force, accept))
 
 
 def plan(
@@ -251,13 +252,15 @@ def plan(
 ) -> Plan:
     """Say what `run` would do, and change nothing."""
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
-    job = _job(home, pipeline, at, key)
+    job = home.job(*_chosen(home, pipeline, at, key))
     return consider(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept)).plan
 
 
-def _job(home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None) -> Job:
+def _chosen(
+    home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None
+) -> tuple[Pipeline, Slot]:
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    return home.job(chosen, chosen.slot(at, key, now=datetime.now(UTC)))
+    return chosen, chosen.slot(at, key, now=datetime.now(UTC))
 
 
 def backfill(

@@ -22,10 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from twice.abilities import Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
 from twice.decide import Asked
+from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
     Busy,
     Conflict,
@@ -34,6 +36,7 @@ from twice.errors import (
     Misuse,
     NotPublished,
     OutcomeUnknown,
+    Overtaken,
     ProofGone,
     TwiceError,
     Waiting,
@@ -43,11 +46,12 @@ from twice.faults import reach
 from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
+from twice.ledger.effects import intend
 from twice.ledger.records import OPEN
 from twice.ledger.tallies import troubles
 from twice.plans import Plan
 from twice.replays import start_of
-from twice.runs import Receipt, Run, Slot
+from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
@@ -147,6 +151,9 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
                 notes += _confirmed(ledger, "", found, plan.base.version)
+    if job.kept and not ledger.busy(job.slot.text):
+        job.kept.sweep((job.slot,))
+    notes += complete(job.outside, ledger, [receipt])
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -201,6 +208,7 @@ class _Attempt:
         self.approve = approve
         self.fingerprint = ""
         self.name = ""
+        self.effects: dict[Slot, Mapping[str, Effect]] = {}
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
@@ -274,7 +282,7 @@ class _Attempt:
             settled = self._try(plan, considered.parts(self.job))
             if settled:
                 return settled
-        raise Fenced(
+        raise Overtaken(
             f"Other publishes moved the target {self.job.slot.target.text} {_LOST_COMPARES_AT_MOST} times during this run.",
             "Nothing of this attempt is visible.",
             "Run again.",
@@ -307,7 +315,11 @@ class _Attempt:
         except Conflict:
             return None
         rows = self._rows_of_each(plan, parts, staged)
-        receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        try:
+            receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        except TwiceError:
+            self.store.discard(work, staged)
+            raise
         reach("publish.before")
         try:
             self.store.publish(work, staged, receipts)
@@ -371,7 +383,11 @@ class _Attempt:
 
     def _rows(self, part: Part) -> Rows:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
-        run = Run(part.job.slot, part.generation, self.name, self.job.zone)
+        run = Run(part.job.slot, part.generation, self.name, self.job.zone, part.job.parameters)
+        self.effects[part.job.slot] = run.effects
+        if part.job.kept:
+            look_again = partial(self._look_again, part.inputs)
+            run = replace(run, steps=part.job.kept.of_run(run, part.fingerprint, part.job.code, look_again))
         try:
             rows = part.job.rows(part.inputs, run)
         except SystemExit as left:
@@ -416,8 +432,19 @@ class _Attempt:
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
+            effects=self._intend_effects(part.job.slot, before),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
+
+    def _intend_effects(self, slot: Slot, before: Receipt | None) -> tuple[Effect, ...]:
+        """Record what is to be called once the rows are published, and return what the receipt says of it."""
+        own = tuple(self.effects.get(slot, {}).values())
+        older = owed_by(before, self.ledger)
+        said = for_receipt(slot, own, older)
+        if own or (before and before.effects):
+            intend(self.ledger, slot, self.name, own, before)
+            reach("effects.intended")
+        return said
 
     def _settle(
         self, plan: Plan, work: Work, staged: Staged, receipts: Sequence[Receipt], reply: str
@@ -466,7 +493,7 @@ class _Attempt:
                 "Run again.",
             )
         if sight.fence(work.slot) != work.seen:
-            raise Fenced(
+            raise Overtaken(
                 f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
                 " from other inputs.",
                 "This attempt planned on what was there before, so the store refused it.",
@@ -505,6 +532,10 @@ class _Attempt:
             if slot.text in sight.receipts:
                 notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
         reach("confirmed")
+        if self.job.kept:
+            self.job.kept.sweep((self.job.slot, *plan.companions))
+        others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
+        notes += complete(self.job.outside, self.ledger, [found, *others])
         return Outcome(
             state=state,
             slot=self.job.slot,

@@ -6,18 +6,29 @@ exists. An outcome is what became of it, if it did not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.effects import Outside
 from twice.errors import TwiceError
 from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
+
+
+class KeepsSteps(Protocol):
+    """Keeps the outputs of a transform's steps until its rows are published."""
+
+    def of_run(self, run: Run, fingerprint: str, code: str, look_again: Callable[[], None]) -> Any:
+        """Return what keeps the steps of one run."""
+
+    def sweep(self, slots: Iterable[Slot]) -> None:
+        """Remove what is kept of slots that are published."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,8 @@ class Job:
     tell: Tell = to_nobody
     reads: tuple[str, ...] = ()
     under: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    outside: Outside = field(default_factory=Outside)
+    kept: KeepsSteps | None = None
 
     @property
     def table(self) -> str:

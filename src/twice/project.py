@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from twice import light, matrix, settings
 from twice.abilities import Store
+from twice.effects import Outside
 from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
 from twice.events import Event, Hook, Tell, announce
@@ -34,7 +35,9 @@ from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
 from twice.sources.named import reads_of
+from twice.steps import Kept
 from twice.stores.registry import make_store
+from twice.tries import Retries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,7 +254,22 @@ class Project:
             tell=self.announce,
             reads=reads_of(pipeline.sources.values()),
             under=lambda attempt: self.engine.working_for(slot, attempt),
+            outside=self.outside,
+            kept=self.kept,
         )
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept of the steps of runs that are not published yet."""
+        return Kept(str(self.root / ".twice" / "steps"), lambda: self.engine.spark)
+
+    @property
+    def outside(self) -> Outside:
+        """How calls in outside systems are made."""
+        said = self.settings["effects.calls"]
+        if said not in ("make", "record"):
+            raise Misuse(f"effects.calls={said!r} is not known.", fix="Use 'make', or 'record' to make none.")
+        return Outside(lambda: self.whole_pipelines, said == "make")
 
     def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
         place = self.place(slot, pipeline.zone, pipeline.schedule)
@@ -263,6 +281,31 @@ class Project:
             if whole is pipeline:
                 raise
             return {name: source.resolve(place) for name, source in whole.sources.items()}
+
+    def retries_of(self, pipeline: Pipeline) -> Retries | None:
+        """Return how often a pipeline's runs are tried: as it declares, as the project says, or None for once."""
+        if pipeline.retries:
+            return pipeline.retries
+        said = {name: self.settings[f"retries.{name}"] for name in ("tries", "at_once")}
+        if not said["tries"]:
+            return None
+        texts = {name: str(self.settings[f"retries.{name}"]) for name in ("wait", "wait_at_most", "for_at_most")}
+        return Retries(int(said["tries"]), int(said["at_once"]), **texts)
+
+    def writer_of(self, slot: Slot) -> Pipeline:
+        """Return the pipeline that fills a slot.
+
+        Raises:
+            Misuse: The project has none any more.
+        """
+        for pipeline in self.pipelines.values():
+            if (pipeline.identity, pipeline.target) == (slot.pipeline, slot.target):
+                return pipeline
+        raise Misuse(
+            f"No pipeline of the project fills {slot.text}.",
+            "It was renamed, removed, or writes to another target.",
+            f"A renamed pipeline says was={slot.pipeline!r}.",
+        )
 
     def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
         """Say what a slot still waits for, without reading any of its inputs."""

@@ -9,7 +9,7 @@ import click
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.handovers import RELEASED, release, take_over
-from twice.ledger import moving
+from twice.ledger import effects, moving
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight
@@ -52,9 +52,14 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
         except TwiceError as error:
             troubles.append(f"{target.text}: {error.what}")
     brought = project.ledger.rebuild(taken, receipts)
+    for receipt, _ in receipts:
+        if receipt.effects:
+            effects.published(project.ledger, receipt)
     lost = [
         "attempts that failed, were refused or skipped: no store holds them",
         "what was accepted with --accept: the next run asks again",
+        "runs that were due again or set aside: see twice status for what is missing",
+        "answers to effects: those that receipts name are unknown now, see twice effects list",
         "remembered content hashes: files are hashed once more",
     ]
     if output == "json":
@@ -234,8 +239,11 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for p in chosen
     }
+    live = [lease.name for lease in project.ledger.live_leases()]
+    steps = project.kept.tidy(live, keep_days=kept, dry_run=dry_run)
     if output == "json":
-        print_json({"dry_run": dry_run, "targets": {target: asdict(swept) for target, swept in found.items()}})
+        targets = {target: asdict(swept) for target, swept in found.items()}
+        print_json({"dry_run": dry_run, "targets": targets, "steps": steps})
         return
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
@@ -245,3 +253,5 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for note in swept.notes:
             print(f"  {note}")
+    if steps:
+        print(f"kept steps of {count(steps, 'slot')} {word}")

@@ -15,11 +15,11 @@ from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary,
 from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
-from twice.execute import execute
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
+from twice.retrying import fill_slot
 from twice.runs import Slot
 from twice.upstream import upstream_first, upstream_of
 
@@ -121,7 +121,7 @@ def run_command(
     project = opened(folder)
     if due:
         with recorded(project, "run --due") as results:
-            return _run_due(project, name, Asked(force, accept, resuming=True), yes, output, results)
+            return _run_due(project, name, Asked(force, accept, resuming=True, by_calendar=True), yes, output, results)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
@@ -140,9 +140,8 @@ def run_command(
 def _outcome(
     project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, approve: Callable[[Plan], None], results: Results
 ) -> Outcome:
-    job = project.job(pipeline, slot)
     try:
-        outcome = execute(job, project.store(slot.target.store), project.ledger, asked, approve)
+        outcome = fill_slot(project, pipeline, slot, asked, approve)
     except TwiceError as error:
         results.add(SlotEnd(slot, error=error))
         raise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
+from twice.ledger import effects, retries
 from twice.ledger.tallies import InTrouble, last_success, since, troubles
 from twice.pipelines import Pipeline
 from twice.plans import accepted_as
@@ -40,8 +42,9 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
     failed = troubles(project.ledger)
     found = [_status(project, p, [one for one in failed if one.pipeline == p.identity]) for p in chosen]
+    owed = [row for row in effects.counting(project.ledger) if row.target in {p.target.text for p in chosen}]
     if output == "json":
-        print_json({"pipelines": found})
+        print_json({"pipelines": found, "effects": [asdict(row) for row in owed]})
         return 0
     columns = [
         "pipeline",
@@ -61,6 +64,8 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     for row in found:
         for line in _lines(row):
             print(line)
+    if owed:
+        print(f"{count(len(owed), 'call')} in outside systems not confirmed. See twice effects list")
     return 0
 
 
@@ -72,6 +77,10 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
     if row["failed"][_MOST_NAMED:]:
         more = count(len(row["failed"]) - _MOST_NAMED, "more slot")
         yield f"{name} failed for {more}. See twice runs {name} --state failed"
+    for slot in row["dead"]:
+        yield f"{name} {slot} was set aside after its last try. See twice dead show {name}"
+    for slot, when in row["due_again"].items():
+        yield f"{name} {slot} is due again at {when}; twice retry takes it then."
     for slot, why in row["unproven"].items():
         yield f"{name} {slot}: {why}. Use --force or --accept."
     if row["waiting"]:
@@ -138,6 +147,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
     current = {Slot.parse(slot): receipt for slot, receipt in mine.items() if sight.proof(slot)}
     newest = max((Slot.parse(slot).label for slot in mine), default=None)
     success = last_success(project.ledger, pipeline.identity)
+    again = retries.of_target(project.ledger, pipeline.target.text)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
         "pipeline": pipeline.name,
@@ -147,6 +157,8 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
         "stale": [slot.label for slot in stale(project, pipeline, current)],
         "waiting": waiting,
         "failed": [_failure(project, pipeline, one) for one in failed],
+        "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],
+        "due_again": {Slot.parse(one.slot).label: one.due_at for one in again if not one.is_dead},
         "success": success[1][:16] + "Z" if success else None,
         "unproven": {
             Slot.parse(slot).label: why

@@ -78,6 +78,51 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     """,
     """
+    CREATE TABLE retries (
+        slot TEXT PRIMARY KEY,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        state TEXT NOT NULL,
+        tries INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        asked TEXT NOT NULL,
+        parameters TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        error TEXT NOT NULL,
+        first_failed_at TEXT NOT NULL,
+        last_failed_at TEXT NOT NULL,
+        due_at TEXT NOT NULL
+    );
+    CREATE INDEX retries_by_target ON retries (target);
+    CREATE TABLE retries_taken (
+        take TEXT PRIMARY KEY,
+        slot TEXT NOT NULL,
+        taken_at TEXT NOT NULL
+    );
+    CREATE INDEX retries_taken_by_time ON retries_taken (taken_at);
+    CREATE TABLE effects (
+        effect_key TEXT NOT NULL,
+        attempt TEXT NOT NULL,
+        slot TEXT NOT NULL,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        form TEXT NOT NULL,
+        call TEXT NOT NULL,
+        published INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        tries INTEGER NOT NULL,
+        answer TEXT NOT NULL,
+        intended_at TEXT NOT NULL,
+        called_at TEXT NOT NULL,
+        confirmed_at TEXT NOT NULL,
+        PRIMARY KEY (effect_key, attempt)
+    );
+    CREATE INDEX effects_by_slot ON effects (slot);
+    CREATE INDEX effects_by_state ON effects (state)
+    """,
+    """
     CREATE TABLE untold (
         attempt TEXT PRIMARY KEY,
         start_told INTEGER NOT NULL,

@@ -109,7 +109,7 @@ def _check_effects(pipeline: Pipeline) -> None:
             raise NotProvable(
                 f"The transform of {pipeline.name} calls {called}() (line {node.lineno}): an effect outside of the table.",
                 "It has no key by which a repeat could be told, and a proof would repeat it dozens of times.",
-                "Move it out of the transform, to a step of its own after the run.",
+                "Register it with run.effect(...): it then has a key, is called after the publish, and a proof calls nothing.",
             )
     declared = {source.pattern for source in pipeline.sources.values() if isinstance(source, Files)}
     for text, line in code.texts():

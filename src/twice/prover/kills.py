@@ -198,5 +198,10 @@ def words(world: ProjectWorld) -> tuple[str, ...]:
 def child_settings(world: ProjectWorld) -> dict[str, str]:
     """Return the environment that keeps a process inside its world."""
     master = world.subject.overrides.get("spark.master")
-    chosen = {"TWICE_LEDGER_URL": LEDGER, "TWICE_SIGNALS_ENABLED": "false", "TWICE_OUTPUT": "text"}
+    chosen = {
+        "TWICE_LEDGER_URL": LEDGER,
+        "TWICE_SIGNALS_ENABLED": "false",
+        "TWICE_EFFECTS_CALLS": "record",
+        "TWICE_OUTPUT": "text",
+    }
     return chosen | quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})

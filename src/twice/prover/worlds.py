@@ -90,6 +90,7 @@ class ProjectWorld:
                     "ledger.url": LEDGER,
                     "leases.seconds": 0.0,
                     "signals.enabled": False,
+                    "effects.calls": "record",
                     **self.subject.overrides,
                 }
                 found = settings.load(self.folder, overrides)
