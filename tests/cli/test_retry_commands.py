@@ -5,7 +5,8 @@ import sqlite3
 import pytest
 
 from services import service
-from twice.ledger import effects, retries
+from twice.calls import HttpEffect, written
+from twice.ledger import effects
 from twice.project import Project
 from twice.runs import Effect, Receipt, Slot
 
@@ -103,8 +104,7 @@ def test_an_unknown_effect_is_settled_by_a_person(home, twice):
 
 def test_an_unknown_effect_of_the_outbox_can_be_called_by_name(home, twice):
     with service() as told:
-        call = '{"http": {"headers": {}, "json": {}, "method": "POST", "timeout": 5, "url": "%s"}}' % told.url
-        key = an_unknown_effect(home, call)
+        key = an_unknown_effect(home, written(HttpEffect(told.url), {}))
         assert twice("effects", "deliver", "--output", "json").json == {
             "schema_version": 1,
             "confirmed": [],
@@ -120,4 +120,3 @@ def test_a_record_is_not_made_by_looking(home, twice):
     twice("dead", "list")
     twice("effects", "list")
     assert not (home.folder / ".twice/ledger.db").exists()
-    assert retries.DEAD == "dead"
