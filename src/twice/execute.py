@@ -147,7 +147,8 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
                 notes += _confirmed(ledger, "", found, plan.base.version)
     if job.kept and not ledger.busy(job.slot.text):
         job.kept.sweep((job.slot,))
-    notes += complete(job.outside, ledger, [receipt])
+    same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
+    notes += complete(job.outside, ledger, same_publish)
     return Outcome(
         state="skipped",
         slot=job.slot,
