@@ -35,7 +35,7 @@ def service():
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             key = self.headers["Idempotency-Key"]
-            told.calls.append((key, json.loads(body)))
+            told.calls.append((key, json.loads(body or b"null")))
             order = told.order()
             if order == DROP:
                 self.close_connection = True

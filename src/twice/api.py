@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from twice import matrix
 from twice.abilities import Delivery, Difference, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
-from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
@@ -36,7 +35,7 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
-from twice.retrying import fill_slot
+from twice.retrying import fill_slot, planned
 from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
@@ -252,8 +251,8 @@ def plan(
 ) -> Plan:
     """Say what `run` would do, and change nothing."""
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
-    job = home.job(*_chosen(home, pipeline, at, key))
-    return consider(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept)).plan
+    chosen, where = _chosen(home, pipeline, at, key)
+    return planned(home, chosen, where, Asked(force, accept)).plan
 
 
 def _chosen(

@@ -23,6 +23,7 @@ from twice.ledger import Ledger
 from twice.ledger import effects as records
 from twice.ledger.effects import CONFIRMED, OWED, REFUSED, UNKNOWN, EffectRecord
 from twice.runs import Effect, Receipt, Slot
+from twice.tries import at_once
 
 _MOST_BYTES = 16_384
 _TRIES, _FIRST_WAIT, _LONGEST_WAIT = 3, 0.2, 5.0
@@ -144,12 +145,9 @@ def _answer(outside: Outside, row: EffectRecord) -> tuple[str, str]:
 
 
 def _called(outside: Outside, call: dict[str, Any], key: str) -> str:
-    import stamina
-
     act = _request(call["http"], key) if "http" in call else _function(outside, call, key)
-    waits = {"wait_initial": _FIRST_WAIT, "wait_max": _LONGEST_WAIT, "wait_jitter": _FIRST_WAIT}
-    for attempt in stamina.retry_context(on=_is_passing, attempts=_TRIES, timeout=None, **waits):
-        with attempt:
+    for one_try in at_once(_is_passing, _TRIES, _FIRST_WAIT, _LONGEST_WAIT):
+        with one_try:
             return act()
     raise AssertionError("a call is answered, or raises")
 

@@ -31,6 +31,7 @@ from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
     Busy,
     Conflict,
+    EffectOwed,
     Fenced,
     InputsMoved,
     Misuse,
@@ -153,7 +154,8 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
                 notes += _confirmed(ledger, "", found, plan.base.version)
     if job.kept and not ledger.busy(job.slot.text):
         job.kept.sweep((job.slot,))
-    notes += complete(job.outside, ledger, [receipt])
+    same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
+    notes += complete(job.outside, ledger, same_publish)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -223,6 +225,10 @@ class _Attempt:
                 leases.enter_context(self.job.under(self.name))
                 self._wait_for_target()
                 outcome = self._until_settled(considered, leases)
+        except EffectOwed as error:
+            # Its rows are published and recorded; what it owes to others is a matter of its own.
+            self.job.tell(replace(self.job.started(self.name, generation, error.what), kind="published"))
+            raise
         except TwiceError as error:
             self._end(_state_after(error), str(error))
             self.job.tell(self.job.failed(self.name, generation, _state_after(error), error))

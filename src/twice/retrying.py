@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from twice.considered import Considered, consider
 from twice.decide import Asked
 from twice.errors import Busy, Held, NotPublished, TwiceError, Waiting
 from twice.execute import execute
@@ -26,7 +27,7 @@ from twice.ledger import AttemptRecord, retries
 from twice.ledger.retries import Again
 from twice.plans import Plan
 from twice.runs import Slot
-from twice.tries import AGAIN, LATER, NEVER, Retries, verdict
+from twice.tries import AGAIN, LATER, NEVER, Retries, at_once, verdict
 
 if TYPE_CHECKING:
     from twice.pipelines import Pipeline
@@ -87,14 +88,11 @@ class _Filling:
         return outcome
 
     def _tried(self) -> Outcome:
-        at_once = min(self.policy.at_once, self._tries_left) if self.policy else 1
-        if at_once <= 1:
+        tries = min(self.policy.at_once, self._tries_left) if self.policy else 1
+        if tries <= 1:
             return self._once()
-        import stamina
-
-        waits = {"wait_initial": _SHORT_WAIT, "wait_max": _LONGEST_SHORT_WAIT, "wait_jitter": _SHORT_WAIT}
-        for attempt in stamina.retry_context(on=self._is_tried_at_once, attempts=at_once, timeout=None, **waits):
-            with attempt:
+        for one_try in at_once(self._is_tried_at_once, tries, _SHORT_WAIT, _LONGEST_SHORT_WAIT):
+            with one_try:
                 return self._once()
         raise AssertionError("a run ends, or raises")
 
@@ -219,6 +217,18 @@ def _check_earlier(project: Project, slot: Slot) -> None:
                 f"What a slot does to the table depends on the slots before it. {_last(row)}",
                 _way_out(row),
             )
+
+
+def planned(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Considered:
+    """Say what a run would do, and whether it would be held; change nothing."""
+    found = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked)
+    if found.plan.skips or asked.force or not pipeline.pattern.in_order:
+        return found
+    try:
+        _check_earlier(project, slot)
+    except Held as held:
+        return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, f"a run would be held: {held.what}")))
+    return found
 
 
 def _state(row: Again) -> str:

@@ -14,14 +14,18 @@ recorded in the ledger, and `twice retry` takes them with what the first try was
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from twice.errors import Busy, Fenced, Held, Misuse, NotIdempotent, Overtaken, Waiting
 from twice.intervals import parse_length
 from twice.runs import digest
 
 AGAIN, LATER, NEVER = "again", "later", "never"
+_LOGGING_HOOKS = ("stamina.instrumentation._structlog", "stamina.instrumentation._logging")
 _SPREAD = 0.25
 _DOUBLINGS = 20
 
@@ -77,6 +81,25 @@ def retries(
 ) -> Retries:
     """Declare how often a run that did not end well is tried, and with which waits."""
     return Retries(tries, at_once, wait, wait_at_most, for_at_most)
+
+
+def at_once(
+    on: Callable[[Exception], bool], tries: int, first_wait: float, longest_wait: float
+) -> Iterator[AbstractContextManager[Any]]:
+    """Yield a context for each try that follows at once, with growing waits between; `on` says whether there is another.
+
+    Stamina would log each retry to standard output, where only answers belong. Whoever set hooks of their own keeps them.
+    """
+    import stamina
+    from stamina.instrumentation import get_on_retry_hooks, set_on_retry_hooks
+
+    hooks = get_on_retry_hooks()
+    quiet = tuple(hook for hook in hooks if getattr(hook, "__module__", "") not in _LOGGING_HOOKS)
+    if len(quiet) < len(hooks):
+        set_on_retry_hooks(quiet)
+    yield from stamina.retry_context(
+        on=on, attempts=tries, timeout=None, wait_initial=first_wait, wait_max=longest_wait, wait_jitter=first_wait
+    )
 
 
 def verdict(error: BaseException) -> str:

@@ -212,6 +212,7 @@ def test_later_slots_of_a_merger_wait_and_say_for_what(tmp_path):
         world.run(NEXT)
     assert "twice dead requeue out --at 2024-09-20T00:00Z" in held.value.fix
     assert held.value.exit_code == 4
+    assert "would be held" in twice.plan(world.pipeline, at=NEXT, project=world.project).notes[-1]
     retries.requeue(world.project.ledger, world.slot(DAY), datetime.now(UTC))
     assert [ended.outcome.state for ended in world.retry(hours=1)] == ["published", "published"]
 

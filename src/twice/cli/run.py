@@ -12,14 +12,13 @@ from twice.backfills import SlotEnd, sights_of
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option
 from twice.cli.results import Results, recorded
 from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
-from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
-from twice.retrying import fill_slot
+from twice.retrying import fill_slot, planned
 from twice.runs import Slot
 from twice.upstream import upstream_first, upstream_of
 
@@ -49,8 +48,7 @@ def plan_command(
     pipeline = project.pipeline(name)
     warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
-    job = project.job(pipeline, slot)
-    considered = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
+    considered = planned(project, pipeline, slot, Asked(force, accept))
     plan, inputs = considered.plan, considered.inputs
     if output == "json":
         print_json({"plan": plan.to_json(), "inputs": {name: chosen.summary for name, chosen in inputs.items()}})
