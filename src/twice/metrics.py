@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import Misuse
+from twice.ledger import effects, retries
 from twice.ledger.tallies import last_success, tallies, troubles
 from twice.pipelines import Pipeline
 from twice.runs import Slot
@@ -56,6 +57,7 @@ class _Figures:
         yield from self._runs()
         yield from self._successes()
         yield from self._slots()
+        yield from self._waiting()
         yield _gauge(
             "twice_leases_held", "Leases that live attempts hold now.", len(self._project.ledger.live_leases())
         )
@@ -98,6 +100,18 @@ class _Figures:
         due = {(p.name,): _due(self._project, p) for p in self._project.pipelines.values() if p.schedule}
         text = "Closed intervals of the calendar of which the ledger knows no publish."
         yield _by("gauge", "twice_slots_due", text, ("pipeline",), due)
+
+    def _waiting(self) -> Iterator[Any]:
+        """Figures about what failed and was not given up, what was, and what is owed to others."""
+        again, dead = (Counter(dict.fromkeys(self._name.values(), 0)) for _ in range(2))
+        for row in retries.every(self._project.ledger):
+            (dead if row.is_dead else again)[self._label(row.pipeline)] += 1
+        owed = Counter(dict.fromkeys(self._name.values(), 0))
+        owed.update(self._label(row.pipeline) for row in effects.counting(self._project.ledger))
+        yield _by("gauge", "twice_runs_due_again", "Failed runs that will be tried again.", ("pipeline",), _keyed(again))
+        yield _by("gauge", "twice_runs_dead", "Runs set aside after their last try.", ("pipeline",), _keyed(dead))
+        text = "Calls in outside systems that are not confirmed."
+        yield _by("gauge", "twice_effects_owed", text, ("pipeline",), _keyed(owed))
 
     def _label(self, identity: str) -> str:
         return self._name.get(identity, UNDECLARED)

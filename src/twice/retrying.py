@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from twice.considered import Considered, consider
 from twice.decide import Asked
 from twice.errors import Busy, Held, NotPublished, TwiceError, Waiting
+from twice.events import Event
 from twice.execute import execute
 from twice.explain import explain
 from twice.faults import reach
@@ -150,7 +151,15 @@ class _Filling:
     def _is_tried_at_once(self, error: BaseException) -> bool:
         if not isinstance(error, Exception) or verdict(error) != AGAIN:
             return False
-        return retries.spend(self.project.ledger, self.slot.text, datetime.now(UTC), per_hour(self.project))
+        allowed = retries.spend(self.project.ledger, self.slot.text, datetime.now(UTC), per_hour(self.project))
+        if allowed:
+            self._tell("retried", error, tries=self.tries)
+        return allowed
+
+    def _tell(self, kind: str, error: Exception, **facts: Any) -> None:
+        known = error if isinstance(error, TwiceError) else TwiceError(explain(error))
+        event = Event(kind, self.slot, generation=self.generation, reason=known.what, error=known, facts=facts)
+        self.project.announce(event)
 
     def _failed(self, error: Exception) -> None:
         """Tell the ledger when the run is due again, or that it was set aside."""
@@ -159,7 +168,8 @@ class _Filling:
         if self.policy is None or (unasked and self.taken is None):
             return
         with suppress(NotPublished):  # a ledger that cannot must not hide how the run really ended
-            retries.note(self.project.ledger, self.slot.text, lambda before: self._row(before, error, judged))
+            row = retries.note(self.project.ledger, self.slot.text, lambda before: self._row(before, error, judged))
+            self._tell("dead" if row.is_dead else "retried", error, tries=row.tries, due_at=row.due_at)
 
     def _row(self, before: Again | None, error: Exception, judged: str) -> Again:
         policy, now = self.policy or _ONCE, datetime.now(UTC)

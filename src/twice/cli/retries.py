@@ -32,8 +32,9 @@ def retry_command(folder: str | None, output: str) -> int:
     Two at a time take each run once. What is not due yet is left alone, and so is what was set aside.
 
     \b
-    Example:
-      */5 * * * *  twice retry --project /srv/shop
+    Examples:
+      twice retry
+      */5 * * * *  twice retry --project /srv/shop     every five minutes, by cron
     """
     project = opened(folder)
     ends: list[Retried] = []
