@@ -44,7 +44,7 @@ from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, SqliteLedger
 from twice.ledger.records import OPEN
-from twice.ledger.tallies import troubles
+from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
 from twice.replays import start_of
 from twice.runs import Receipt, Run, Slot
@@ -142,7 +142,7 @@ def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str 
     known = ledger.known(job.slot.text)
     notes = plan.notes
     _settle_now(store, job)
-    if known != receipt or troubles(ledger, job.slot.text):
+    if known != receipt or is_in_trouble(ledger, job.slot.text):
         # Companions were published by the same attempt, which may have died before it could say so.
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:

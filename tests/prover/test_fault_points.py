@@ -8,10 +8,12 @@ import pytest
 
 import twice
 from points import points_in
+from twice import settings
 from twice.cli.views import _groups
 from twice.faults import armed, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
+from twice.project import Project
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
@@ -73,8 +75,18 @@ def pass_over_a_history(make):
     world.run(DAY)
 
 
+def pass_over_lineage(make):
+    """Publish a slot whose run is told to somebody."""
+    world = make()
+    world.project = Project(
+        settings.load(world.folder, {"openlineage.file": "events.jsonl"}), stores={"memory": world.memory}
+    )
+    world.put(DAY, ["a"])
+    world.run(DAY)
+
+
 PASSES = {
-    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
+    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history, pass_over_lineage),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),
 }

@@ -21,8 +21,9 @@ from typing import Any
 
 from twice.errors import Busy, Misuse, NotPublished
 from twice.faults import reach
-from twice.ledger.records import OPEN, AttemptRecord, Holder, Lease
+from twice.ledger.records import BAD, OPEN, AttemptRecord, Holder, Lease
 from twice.ledger.schema import MIGRATIONS, VERSION
+from twice.ledger.tallies import note_trouble, note_well
 from twice.runs import Receipt, Slot, new_attempt
 
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs"})
@@ -76,7 +77,7 @@ class SqliteLedger:
         with _immediate(db):
             found = db.execute("PRAGMA user_version").fetchone()[0]
             for migration in MIGRATIONS[found:]:
-                for statement in migration.split(";"):
+                for statement in filter(str.strip, migration.split(";")):
                     db.execute(statement)
             db.execute(f"PRAGMA user_version={VERSION}")
 
@@ -125,16 +126,19 @@ class SqliteLedger:
     def end(self, attempt: str, state: str, reason: str = "") -> None:
         """Record how an attempt ended without a publish that is known to be its own."""
         with self.transaction() as db:
-            db.execute(
+            done = db.execute(
                 "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state IN ('started', 'died')",
                 (state, reason, _now(), attempt),
             )
+            if done.rowcount and state in BAD:
+                note_trouble(db, attempt)
 
     def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
         """Record what the store says about a slot, and how the attempt that asked ended."""
         slot = Slot.parse(receipt.slot)
         with self.transaction() as db:
             _keep_receipt(db, receipt, slot, version)
+            note_well(db, receipt.slot)
             db.execute(
                 "UPDATE attempts SET state=?, reason=?, rows=?, generation=?, version_after=?, ended_at=? WHERE attempt=?",
                 (state, reason, receipt.rows, receipt.generation, version, _now(), attempt),
@@ -175,7 +179,8 @@ class SqliteLedger:
 
     def attempt(self, name: str) -> AttemptRecord | None:
         """Return one attempt, by its name or a beginning of it that is unique."""
-        found = self.query("SELECT * FROM attempts WHERE attempt=? OR attempt LIKE ? LIMIT 2", name, name + "%")
+        # Not by LIKE, which looks at every attempt there is. No character of a name comes after "~".
+        found = self.query("SELECT * FROM attempts WHERE attempt >= ? AND attempt < ? LIMIT 2", name, name + "~")
         exact = [row for row in found if row["attempt"] == name]
         return _attempt((exact or found)[0]) if len(exact or found) == 1 else None
 
@@ -259,10 +264,12 @@ class SqliteLedger:
                 )
             if row and row["attempt"] != lease.attempt:
                 # Its holder is dead or silent. Should it wake up, its own end will be written over this.
-                db.execute(
+                died = db.execute(
                     "UPDATE attempts SET state='died', reason='its lease ran out', ended_at=? WHERE attempt=? AND state=?",
                     (_now(), row["attempt"], OPEN),
                 )
+                if died.rowcount:
+                    note_trouble(db, row["attempt"])
             _insert(db, "leases", self._lease_row(lease), replace=True)
 
     def _lease_row(self, lease: Lease) -> dict[str, Any]:
