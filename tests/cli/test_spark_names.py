@@ -13,6 +13,7 @@ master = "local[1]"
 [spark.conf]
 "spark.hadoop.fs.s3a.secret.key" = "${CANARY_KEY}"
 "spark.some.option" = "${CANARY_KEY}"
+"spark.my.credential" = "${CANARY_KEY}"
 "spark.driver.memory" = "512m"
 """
 PROGRAM = """
@@ -37,7 +38,7 @@ with engine.working_for(Slot("visits", Target("memory", "t"), "k1"), "0123abcd-1
     engine.spark.range(3).count()
     inside = context.getLocalProperty("spark.job.description")
 engine.spark.range(3).count()
-redacted = spark._jvm.org.apache.spark.util.Utils.redact(context._jsc.sc().conf(), context._jsc.sc().conf().getAll())
+redacted = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 print(json.dumps({
     "jobs": len(context.statusTracker().getJobIdsForGroup("0123abcd-1-89abcdef")),
     "inside": inside,
@@ -48,7 +49,7 @@ print(json.dumps({
     "jvm": any("org.apache.spark" in line for line in lines.values()),
     "lines": "".join(lines.values()),
     "key": context.getConf().get("spark.hadoop.fs.s3a.secret.key"),
-    "redacted": {entry._1(): entry._2() for entry in redacted}.get("spark.hadoop.fs.s3a.secret.key"),
+    "redacted": redacted.get("spark.my.credential"),
 }))
 engine.stop()
 """
