@@ -49,7 +49,7 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
 from twice.ledger.records import OPEN
-from twice.ledger.tallies import troubles
+from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
@@ -147,7 +147,7 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
     known = ledger.known(job.slot.text)
     notes = plan.notes
     _settle_now(store, job)
-    if known != receipt or troubles(ledger, job.slot.text):
+    if known != receipt or is_in_trouble(ledger, job.slot.text):
         # Companions were published by the same attempt, which may have died before it could say so.
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:

@@ -20,7 +20,7 @@ from typing import Any
 MASK = "***"
 _LEAST_CHARACTERS = 6
 _WORDS = (
-    *("secret", "passw(?:or)?d", "passphrase", r"\bpwd", "_pwd", "token", "credential", r"\bdsn", "_dsn"),
+    *("secret", "passw(?:or)?d", "passphrase", "[._-]pwd", "token", "credential", r"\bdsn", "_dsn"),
     *("access.?key", "api.?key", "private.?key", "account.?key", "sas.?key"),
 )
 NAMES_A_SECRET = "|".join(_WORDS)

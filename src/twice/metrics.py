@@ -108,7 +108,9 @@ class _Figures:
             (dead if row.is_dead else again)[self._label(row.pipeline)] += 1
         owed = Counter(dict.fromkeys(self._name.values(), 0))
         owed.update(self._label(row.pipeline) for row in effects.counting(self._project.ledger))
-        yield _by("gauge", "twice_runs_due_again", "Failed runs that will be tried again.", ("pipeline",), _keyed(again))
+        yield _by(
+            "gauge", "twice_runs_due_again", "Failed runs that will be tried again.", ("pipeline",), _keyed(again)
+        )
         yield _by("gauge", "twice_runs_dead", "Runs set aside after their last try.", ("pipeline",), _keyed(dead))
         text = "Calls in outside systems that are not confirmed."
         yield _by("gauge", "twice_effects_owed", text, ("pipeline",), _keyed(owed))

@@ -10,6 +10,7 @@ import pytest
 
 import twice
 from points import points_in
+from twice import settings
 from twice.cli.views import _groups
 from twice.faults import armed, recording
 from twice.handovers import release, take_over
@@ -18,6 +19,7 @@ from twice.ledger import AttemptRecord
 from twice.ledger.moving import export, import_
 from twice.ledger.records import OPEN
 from twice.ledger.sqlite import SqliteLedger
+from twice.project import Project
 from twice.retrying import retry_due
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
@@ -121,6 +123,16 @@ def pass_over_retries(make):
     assert len(list(retry_due(world.project, datetime.now(UTC) + timedelta(hours=2)))) == 2
 
 
+def pass_over_lineage(make):
+    """Publish a slot whose run is told to somebody."""
+    world = make()
+    world.project = Project(
+        settings.load(world.folder, {"openlineage.file": "events.jsonl"}), stores={"memory": world.memory}
+    )
+    world.put(DAY, ["a"])
+    world.run(DAY)
+
+
 PASSES = {
     "memory": (
         pass_over_a_move,
@@ -129,6 +141,7 @@ PASSES = {
         pass_over_versions,
         pass_over_a_history,
         pass_over_retries,
+        pass_over_lineage,
     ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),

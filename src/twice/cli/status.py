@@ -11,7 +11,7 @@ import click
 
 from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
 from twice.ledger import effects, retries
-from twice.ledger.tallies import InTrouble, last_success, since, troubles
+from twice.ledger.tallies import InTrouble, last_success, troubles
 from twice.pipelines import Pipeline
 from twice.plans import accepted_as
 from twice.project import Project
@@ -19,6 +19,7 @@ from twice.runs import Slot
 from twice.upstream import stale
 
 _MOST_NAMED = 2
+_MOST_LINES = 5
 _LONGEST_REASON = 160
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -61,16 +62,21 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     counted = ("missing", "failed", "unproven")
     shown = [[len(row[column]) if column in counted else row[column] for column in columns] for row in found]
     print_table(columns, shown, empty="No pipelines. Make some with: twice init")
-    for row in found:
-        for line in _lines(row):
+    for say in (_failed, _amiss, _missing):
+        for line in say(found):
             print(line)
     if owed:
         print(f"{count(len(owed), 'call')} in outside systems not confirmed. See twice effects list")
     return 0
 
 
-def _lines(row: dict[str, Any]) -> Iterator[str]:
-    """Say what is wrong with a pipeline, a line each."""
+def _failed(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Name what failed, the first slots of each pipeline, with what to type."""
+    for row in found:
+        yield from _failed_slots(row)
+
+
+def _failed_slots(row: dict[str, Any]) -> Iterator[str]:
     name = row["pipeline"]
     for one in row["failed"][:_MOST_NAMED]:
         yield f"{name} {one['slot']} {one['state']} {one['tried']}: {one['reason']} {one['next']}"
@@ -81,13 +87,21 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
         yield f"{name} {slot} was set aside after its last try. See twice dead show {name}"
     for slot, when in row["due_again"].items():
         yield f"{name} {slot} is due again at {when}; twice retry takes it then."
+
+
+def _amiss(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Name what is not vouched for, waits, is stale or belongs to somebody else."""
+    for row in found:
+        yield from _what_is_amiss(row)
+
+
+def _what_is_amiss(row: dict[str, Any]) -> Iterator[str]:
+    name = row["pipeline"]
     for slot, why in row["unproven"].items():
         yield f"{name} {slot}: {why}. Use --force or --accept."
     if row["waiting"]:
         first, *others = row["waiting"].values()
         yield f"{first} {len(others)} more slots wait." if others else first
-    if row["missing"]:
-        yield f"{name} is missing {_some(row['missing'])}. Use twice run {name} --due"
     if row["stale"]:
         yield (
             f"{name} is stale: {_some(row['stale'])}, made from older inputs than there are now."
@@ -97,20 +111,31 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
         yield f"{name}: {row['trouble']}"
 
 
-def _failure(project: Project, pipeline: Pipeline, found: InTrouble) -> dict[str, str]:
+def _missing(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Name what is missing: pipeline by pipeline, or all in one line where they are many."""
+    lacking = [row for row in found if row["missing"]]
+    if len(lacking) > _MOST_LINES:
+        slots = sum(len(row["missing"]) for row in lacking)
+        names = _some([row["pipeline"] for row in lacking])
+        yield f"{len(lacking)} pipelines are missing {slots} slots: {names}. Use twice run --due"
+        return
+    for row in lacking:
+        yield f"{row['pipeline']} is missing {_some(row['missing'])}. Use twice run {row['pipeline']} --due"
+
+
+def _failure(pipeline: Pipeline, found: InTrouble) -> dict[str, Any]:
     """Say of a slot what went wrong, since when, how often, and what to type."""
     slot = Slot.parse(found.slot)
-    tries, began = since(project.ledger, found.slot)
     which = f" --at {slot.label}" if slot.interval else f" --key {slot.part}" if slot.part else ""
-    times = f"{count(tries, 'time')} since {began[:16]}Z, " if tries > 1 else ""
+    times = f"{count(found.tries, 'time')} since {found.since[:16]}Z, " if found.tries > 1 else ""
     reason = found.reason.partition("\n")[0]
     return {
         "slot": slot.label,
         "state": found.state,
         "attempt": found.attempt,
-        "since": began,
-        "tries": str(tries),
-        "tried": f"{times}{_ago(found.ended_at or found.started_at)}",
+        "since": found.since,
+        "tries": found.tries,
+        "tried": f"{times}{_ago(found.ended_at)}",
         "reason": reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…",
         "next": f"See twice show {found.attempt}, then twice run {pipeline.name}{which}",
     }
@@ -156,7 +181,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
         "missing": [slot.label for slot in missing if slot.label not in waiting],
         "stale": [slot.label for slot in stale(project, pipeline, current)],
         "waiting": waiting,
-        "failed": [_failure(project, pipeline, one) for one in failed],
+        "failed": [_failure(pipeline, one) for one in failed],
         "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],
         "due_again": {Slot.parse(one.slot).label: one.due_at for one in again if not one.is_dead},
         "success": success[1][:16] + "Z" if success else None,

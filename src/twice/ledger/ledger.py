@@ -8,8 +8,9 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from twice.ledger.leases import Leases
-from twice.ledger.records import AttemptRecord, Holder
+from twice.ledger.records import BAD, AttemptRecord, Holder
 from twice.ledger.tables import Connection, Row, insert
+from twice.ledger.tallies import note_trouble, note_well
 from twice.runs import Receipt, Slot, new_attempt
 
 _HASHES_KEPT = 1_000_000
@@ -34,10 +35,12 @@ class Ledger(Leases):
     def end(self, attempt: str, state: str, reason: str = "") -> None:
         """Record how an attempt ended without a publish that is known to be its own."""
         with self.transaction() as db:
-            db.execute(
+            done = db.execute(
                 "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state IN ('started', 'died')",
                 (state, reason, self.now(db), attempt),
             )
+            if done.rowcount and state in BAD:
+                note_trouble(db, attempt)
 
     def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
         """Record what the store says about a slot, and how the attempt that asked ended."""
@@ -45,6 +48,7 @@ class Ledger(Leases):
         with self.transaction() as db:
             now = self.now(db)
             _keep_receipt(db, receipt, slot, version, now)
+            note_well(db, receipt.slot)
             db.execute(
                 "UPDATE attempts SET state=?, reason=?, rows=?, generation=?, version_after=?, ended_at=? WHERE attempt=?",
                 (state, reason, receipt.rows, receipt.generation, version, now, attempt),
@@ -85,7 +89,8 @@ class Ledger(Leases):
 
     def attempt(self, name: str) -> AttemptRecord | None:
         """Return one attempt, by its name or a beginning of it that is unique."""
-        found = self.query("SELECT * FROM attempts WHERE attempt=? OR attempt LIKE ? LIMIT 2", name, name + "%")
+        # Not by LIKE, which looks at every attempt there is. No character of a name comes after "~".
+        found = self.query("SELECT * FROM attempts WHERE attempt >= ? AND attempt < ? LIMIT 2", name, name + "~")
         exact = [row for row in found if row["attempt"] == name]
         return _attempt((exact or found)[0]) if len(exact or found) == 1 else None
 

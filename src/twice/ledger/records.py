@@ -9,6 +9,7 @@ from dataclasses import dataclass
 OPEN = "started"
 _DEAD_STATES = ("Z", "X", "x")
 STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown", "died")
+BAD = ("failed", "refused", "unknown", "died")
 
 
 @dataclass(frozen=True)

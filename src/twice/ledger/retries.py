@@ -23,6 +23,7 @@ from typing import Any
 from twice.faults import reach
 from twice.ledger.ledger import Ledger
 from twice.ledger.records import OPEN, AttemptRecord
+from twice.ledger.tallies import note_trouble
 from twice.runs import Slot
 
 DUE, DEAD = "due", "dead"
@@ -162,6 +163,8 @@ def enlist(ledger: Ledger, record: AttemptRecord, row: Again) -> None:
             "UPDATE attempts SET state='died', reason=?, ended_at=? WHERE attempt=? AND state=?",
             (row.error, row.last_failed_at, record.attempt, OPEN),
         )
+        if ended.rowcount:
+            note_trouble(db, record.attempt)
         if ended.rowcount and not db.execute("SELECT 1 FROM retries WHERE slot=?", (row.slot,)).fetchone():
             _keep(db, row)
     reach("retry.enlisted")

@@ -130,8 +130,19 @@ MIGRATIONS: tuple[str, ...] = (
         pid INTEGER NOT NULL,
         process_started TEXT NOT NULL
     );
+    CREATE TABLE troubles (
+        slot TEXT PRIMARY KEY,
+        attempt TEXT NOT NULL,
+        since TEXT NOT NULL,
+        tries INTEGER NOT NULL
+    );
+    INSERT INTO troubles (slot, attempt, since, tries)
+        SELECT a.slot, a.attempt, a.started_at, 1 FROM attempts a
+        WHERE a.state IN ('failed', 'refused', 'unknown', 'died')
+        AND NOT EXISTS (SELECT 1 FROM attempts b WHERE b.slot = a.slot AND b.attempt <> a.attempt AND b.started_at >= a.started_at)
+        AND NOT EXISTS (SELECT 1 FROM receipts r WHERE r.slot = a.slot AND r.confirmed_at >= a.started_at);
     CREATE INDEX attempts_by_pipeline ON attempts (pipeline, state, started_at, rows);
-    CREATE INDEX attempts_by_state ON attempts (state, started_at)
+    CREATE INDEX attempts_by_state ON attempts (state, started_at);
     """,
 )
 VERSION = len(MIGRATIONS)

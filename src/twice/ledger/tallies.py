@@ -1,34 +1,40 @@
 """What do the runs of a ledger add up to, and which of them ended badly?
 
-Every question is answered from an index, so that a ledger of a million runs answers in a blink. A slot is
-in trouble if its newest attempt ended without a publish, and nothing was confirmed for it since.
+Every question is answered from an index or from a small table, so that a ledger of a million runs answers
+in a blink. A slot is in trouble from an attempt that ended without a publish until something is confirmed
+for it; `troubles` is written in the very transaction that records the one or the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from twice.ledger.ledger import Ledger
 
-BAD = ("failed", "refused", "unknown", "died")
-_BAD = "('failed', 'refused', 'unknown', 'died')"
 _TALLIES = "SELECT pipeline, state, count(*) AS runs, sum(rows) AS rows FROM attempts GROUP BY pipeline, state"
 _NEWEST = (
     "SELECT started_at, ended_at FROM attempts WHERE pipeline=? AND state='published' ORDER BY started_at DESC LIMIT 1"
 )
-_TROUBLES = f"""
-    SELECT a.attempt, a.pipeline, a.slot, a.state, a.reason, a.started_at, a.ended_at FROM attempts a
-    WHERE a.state IN {_BAD}
-    AND NOT EXISTS (SELECT 1 FROM attempts b WHERE b.slot = a.slot AND b.started_at > a.started_at)
-    AND NOT EXISTS (SELECT 1 FROM receipts r WHERE r.slot = a.slot AND r.confirmed_at >= a.started_at)
-"""  # noqa: S608 - fixed words
-_SINCE = f"""
-    SELECT count(*) AS tries, min(started_at) AS since FROM attempts
-    WHERE slot = ? AND state IN {_BAD}
-    AND started_at > coalesce((SELECT max(started_at) FROM attempts WHERE slot = ? AND state = 'published'), '')
-"""  # noqa: S608 - fixed words
+_IN_TROUBLE = (
+    "INSERT INTO troubles (slot, attempt, since, tries) SELECT slot, attempt, started_at, 1 FROM attempts WHERE attempt=?"
+    " ON CONFLICT (slot) DO UPDATE SET attempt=excluded.attempt, tries=troubles.tries + 1"
+)
+_TROUBLES = (
+    "SELECT a.attempt, a.pipeline, a.slot, a.state, a.reason, a.ended_at, t.since, t.tries"
+    " FROM troubles t JOIN attempts a ON a.attempt = t.attempt"
+)
+
+
+def note_trouble(db: Any, attempt: str) -> None:
+    """Note, in the transaction that says so, that an attempt ended badly."""
+    db.execute(_IN_TROUBLE, (attempt,))
+
+
+def note_well(db: Any, slot: str) -> None:
+    """Note, in the transaction that says so, that a slot is well."""
+    db.execute("DELETE FROM troubles WHERE slot=?", (slot,))
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class InTrouble:
-    """A slot whose newest attempt ended badly."""
+    """A slot in trouble: the attempt that ended last, how often it was tried since it was well, and since when."""
 
     attempt: str
     pipeline: str
     slot: str
     state: str
     reason: str
-    started_at: str
     ended_at: str
+    since: str
+    tries: int
 
 
 def tallies(ledger: Ledger) -> list[Tally]:
@@ -66,14 +73,12 @@ def last_success(ledger: Ledger, pipeline: str) -> tuple[str, str] | None:
     return (rows[0]["started_at"], rows[0]["ended_at"]) if rows else None
 
 
-def troubles(ledger: Ledger, slot: str = "") -> list[InTrouble]:
-    """Return the slots that are in trouble, the newest first, or one slot if it is."""
-    found = ledger.query(f"{_TROUBLES} AND a.slot = ?", slot) if slot else ledger.query(_TROUBLES)
-    made = [InTrouble(*(row[name] for name in InTrouble.__dataclass_fields__)) for row in found]
-    return sorted(made, key=lambda one: one.started_at, reverse=True)
+def troubles(ledger: Ledger) -> list[InTrouble]:
+    """Return the slots that are in trouble, those that ended last first."""
+    found = ledger.query(f"{_TROUBLES} ORDER BY a.ended_at DESC")
+    return [InTrouble(*(row[name] for name in InTrouble.__dataclass_fields__)) for row in found]
 
 
-def since(ledger: Ledger, slot: str) -> tuple[int, str]:
-    """Return how often a slot was tried in vain since its last publish, and since when."""
-    row = ledger.query(_SINCE, slot, slot)[0]
-    return row["tries"], row["since"] or ""
+def is_in_trouble(ledger: Ledger, slot: str) -> bool:
+    """Tell whether a slot is."""
+    return bool(ledger.query("SELECT 1 FROM troubles WHERE slot=?", slot))

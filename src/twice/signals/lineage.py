@@ -12,12 +12,14 @@ a repeated event when it sees one. What is owed is kept in the ledger:
 
 So an end is sent at least once, and more than once only if a process dies between the sending and the
 note of it. A process that lives is never spoken for: one that is paused tells of its end when it wakes up.
-A receiver that does not answer costs the run its timeout and nothing else; what it missed is sent later.
+A receiver that does not answer costs one wait and no outcome: it is left alone for a minute then, and what it
+missed is sent by a later run.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 _RUNS = uuid.UUID("8d1f1f0c-6b0e-5f0e-9a5e-7d1c0f2b9a11")
 _PRODUCER = "https://twice.dev/twice"
 _SCHEMA = "https://twice.dev/schemas/slot-run-facet-1.json"
+_LEFT_ALONE_SECONDS = 60.0
 _ENDS_AS = {"published": "COMPLETE", "skipped": "COMPLETE", "died": "ABORT", OPEN: "ABORT"}
 
 
@@ -65,12 +68,16 @@ class Lineage:
         self._project = project
         self._untold = Untold(project.ledger)
         self._sender: Any = None
+        self._away_until = 0.0
 
     def __call__(self, event: Event) -> None:
         """Send what an event means; a skip of a slot that is published is no run, and is not sent."""
         if event.kind == "started":
             self._untold.owe(event.attempt)
             reach("lineage.owed")
+        if time.monotonic() < self._away_until:
+            return
+        if event.kind == "started":
             self._send("START", _Told.of(event, self._project))
             self._untold.note_start(event.attempt)
             reach("lineage.started")
@@ -107,7 +114,11 @@ class Lineage:
     def _send(self, kind: str, told: _Told) -> None:
         if self._sender is None:
             self._sender = _client(self._project.settings)
-        self._sender.emit(told.event(kind))
+        try:
+            self._sender.emit(told.event(kind))
+        except Exception:
+            self._away_until = time.monotonic() + _LEFT_ALONE_SECONDS
+            raise
 
 
 def _client(settings: Settings) -> Any:
@@ -126,7 +137,12 @@ def _client(settings: Settings) -> Any:
             config={"transport": {"type": "file", "log_file_path": place, "append": True}, **quiet}
         )
     if settings["openlineage.url"]:
-        transport: dict[str, Any] = {"type": "http", "url": settings["openlineage.url"]}
+        transport: dict[str, Any] = {
+            "type": "http",
+            "url": settings["openlineage.url"],
+            "timeout": 5.0,
+            "retry": {"total": 1},
+        }
         if key := os.environ.get("OPENLINEAGE_API_KEY"):
             transport["auth"] = {"type": "api_key", "apiKey": key}
         return OpenLineageClient(config={"transport": transport, **quiet})
