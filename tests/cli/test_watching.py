@@ -110,6 +110,9 @@ def test_figures_are_well_formed_and_count_what_happened(failing, twice):
         "twice_last_success_duration_seconds": "gauge",
         "twice_slots_failing": "gauge",
         "twice_slots_due": "gauge",
+        "twice_runs_due_again": "gauge",
+        "twice_runs_dead": "gauge",
+        "twice_effects_owed": "gauge",
         "twice_leases_held": "gauge",
     }
 

@@ -63,7 +63,7 @@ def content(ledger):
 def test_all_tables_arrive_with_the_id_of_the_ledger(places, here, file):
     there = places[1].open()
     made = there.id
-    assert import_(there, file) == Moved(here.id, 2509)
+    assert import_(there, file) == Moved(here.id, 2510)
     assert there.id == here.id == places[1].open().id != made
     assert content(there) == content(here)
     assert there.attempts() == here.attempts()

@@ -109,7 +109,8 @@ def import_command(file: str, folder: str | None, output: str) -> None:
     The ledger of this project must be new. From then on use only this one, and put the old one away.
 
     \b
-    Example:
+    Examples:
+      twice ledger import ledger.jsonl
       TWICE_LEDGER_URL=postgresql://ann@db/ledgers twice ledger import ledger.jsonl
     """
     project = Project.open(folder)
