@@ -87,6 +87,7 @@ class ProjectWorld:
         try:
             with _relative_paths_lead_to(self.folder, self.spark), _modules_of_its_own(self.folder, self.subject.home):
                 overrides = {"ledger.url": LEDGER, "leases.seconds": 0.0, "effects.calls": "record"}
+                overrides["retries.per_hour"] = 0.0
                 overrides |= self.subject.overrides
                 found = settings.load(self.folder, overrides)
                 stores = {"memory": self.memory} if self.subject.kind == "memory" else None
