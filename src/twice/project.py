@@ -284,6 +284,8 @@ class Project:
 
     def retries_of(self, pipeline: Pipeline) -> Retries | None:
         """Return how often a pipeline's runs are tried: as it declares, as the project says, or None for once."""
+        if not self.settings["retries.per_hour"]:
+            return None
         if pipeline.retries:
             return pipeline.retries
         said = {name: self.settings[f"retries.{name}"] for name in ("tries", "at_once")}

@@ -75,6 +75,7 @@ class _Filling:
         self.policy = project.retries_of(pipeline)
         self.generation = taken.generation if taken else 0
         self.tries = 0
+        self.declined = False
 
     def fill(self) -> Outcome:
         if self.asked.by_calendar:
@@ -85,7 +86,8 @@ class _Filling:
             self._failed(error)
             raise
         with suppress(NotPublished):  # a row that stays is taken once more, found published, and goes then
-            retries.ended_well(self.project.ledger, [one.text for one in (self.slot, *outcome.along)])
+            generations = {self.slot.text: outcome.generation, **{one.text: 0 for one in outcome.along}}
+            retries.ended_well(self.project.ledger, generations)
         return outcome
 
     def _tried(self) -> Outcome:
@@ -131,7 +133,9 @@ class _Filling:
             if self.pipeline.pattern.in_order and not self.asked.force:
                 _check_earlier(self.project, self.slot)
         if self.approve:
+            self.declined = True  # until they say otherwise: a no, however it is said, is no failure of the run
             self.approve(plan)
+            self.declined = False
 
     def _check_last_try(self) -> None:
         """Set aside a run whose process died on its last allowed try, and whose publish did not land."""
@@ -149,7 +153,7 @@ class _Filling:
             raise Held(f"{self.slot.label} of {self.pipeline.name} {_state(row)}.", _last(row), _way_out(row))
 
     def _is_tried_at_once(self, error: BaseException) -> bool:
-        if not isinstance(error, Exception) or verdict(error) != AGAIN:
+        if self.declined or verdict(error) != AGAIN:
             return False
         allowed = retries.spend(self.project.ledger, self.slot.text, datetime.now(UTC), per_hour(self.project))
         if allowed:
@@ -165,7 +169,7 @@ class _Filling:
         """Tell the ledger when the run is due again, or that it was set aside."""
         judged = verdict(error)
         unasked = judged == NEVER or (judged == LATER and isinstance(error, Waiting))
-        if self.policy is None or (unasked and self.taken is None):
+        if self.policy is None or self.declined or (unasked and self.taken is None):
             return
         with suppress(NotPublished):  # a ledger that cannot must not hide how the run really ended
             row = retries.note(self.project.ledger, self.slot.text, lambda before: self._row(before, error, judged))
@@ -175,7 +179,7 @@ class _Filling:
         policy, now = self.policy or _ONCE, datetime.now(UTC)
         counted = (before.tries if before else 0) - (1 if self.taken else 0)
         tries = max(counted, 0) + (0 if judged == LATER else self.tries)
-        row = before or self._first_row(now)
+        row = self._asked_row(before, now)
         since = now - datetime.fromisoformat(row.first_failed_at)
         over = judged == NEVER or (judged == AGAIN and policy.is_over(tries, since))
         return replace(
@@ -190,8 +194,12 @@ class _Filling:
             due_at=retries.moment_text(now + policy.wait_after(tries, self.slot.text)),
         )
 
-    def _first_row(self, now: datetime) -> Again:
-        return new_row(self.slot, self.asked, self.generation, retries.plain(self.pipeline.parameters), now)
+    def _asked_row(self, before: Again | None, now: datetime) -> Again:
+        """Return the record with what is asked for: of a retry what it was, of any other run what this one was asked."""
+        new = new_row(self.slot, self.asked, self.generation, retries.plain(self.pipeline.parameters), now)
+        if before is None or self.taken:
+            return before or new
+        return replace(before, asked=new.asked, parameters=new.parameters, generation=self.generation)
 
 
 def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: datetime) -> Again:
@@ -346,7 +354,7 @@ def _retried(project: Project, row: Again, now: datetime) -> Retried | None:
 
 def _with_generation(project: Project, row: Again) -> Again:
     """Draw the edition of a forced run before it is tried: whoever takes it after a death must not force another one."""
-    if row.generation or not json.loads(row.asked)["force"]:
+    if row.generation or not row.is_forced:
         return row
     slot = Slot.parse(row.slot)
     pipeline = project.writer_of(slot)

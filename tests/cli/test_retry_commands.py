@@ -66,11 +66,13 @@ def test_90_a_failed_run_is_due_then_set_aside_then_requeued_then_dropped(failin
 
 
 def test_the_budget_is_said_to_be_used_up(failing, twice, monkeypatch):
-    monkeypatch.setenv("TWICE_RETRIES_PER_HOUR", "0")
+    monkeypatch.setenv("TWICE_RETRIES_PER_HOUR", "1")
     make_due(failing)
+    assert twice("retry").code == 1
+    twice("dead", "requeue", "visits")
     said = twice("retry")
     assert said.code == 4
-    assert "The budget of 0 retries an hour is used up; 1 run stay due." in said.out
+    assert "The budget of 1 retry an hour is used up; 1 run stay due." in said.out
     assert twice("retry", "--output", "json").json["still_due"] == 1
 
 

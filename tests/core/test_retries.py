@@ -319,6 +319,48 @@ def test_a_process_that_died_on_its_last_try_after_the_publish_is_not_set_aside(
     assert (ended.outcome.state, world.row()) == ("skipped", None)
 
 
+def test_a_no_to_the_plan_is_no_failure(tmp_path):
+    world = world_of(tmp_path, Failing(0))
+    world.policy = Retries(tries=3, at_once=3)
+    asked = []
+
+    def no(plan):
+        asked.append(plan)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        fill_slot(world.project, world.pipeline, world.pipeline.slot(DAY), approve=no)
+    assert (len(asked), world.row()) == (1, None)
+
+
+def test_a_forced_run_stays_due_until_its_edition_is_there(tmp_path):
+    world = world_of(tmp_path, lambda rows: rows)
+    world.run(DAY)
+    with armed(dying_at("rows.ready", LostReply)), pytest.raises(twice.NotPublished):
+        world.run(DAY, force=True)
+    assert world.run(DAY).state == "skipped"
+    assert (world.row().is_forced, world.row().generation) == (True, 2)
+    (ended,) = world.retry(hours=1)
+    assert (ended.outcome.state, ended.outcome.generation, world.row()) == ("published", 2, None)
+
+
+def test_a_run_by_name_says_anew_what_is_asked(tmp_path):
+    world = world_of(tmp_path, Failing(2))
+    for force in (False, True):
+        with pytest.raises(twice.NotPublished):
+            world.run(DAY, force=force)
+    assert (world.row().is_forced, world.row().tries) == (True, 2)
+
+
+def test_a_budget_of_nothing_switches_retries_off(tmp_path):
+    world = world_of(tmp_path, Failing(9))
+    per_hour = world.project.settings.values["retries.per_hour"]
+    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=0.0)
+    with pytest.raises(twice.NotPublished):
+        world.run(DAY)
+    assert world.row() is None
+
+
 def test_asked_and_parameters_are_plain():
     assert json.loads(retries.plain({"b": 1, "a": [2]})) == {"a": [2], "b": 1}
 

@@ -58,6 +58,11 @@ class Again:
         """Tell whether it was set aside."""
         return self.state == DEAD
 
+    @property
+    def is_forced(self) -> bool:
+        """Tell whether another edition was asked for although nothing changed."""
+        return bool(json.loads(self.asked)["force"])
+
     def is_due(self, now: datetime) -> bool:
         """Tell whether its time has come."""
         return self.state == DUE and self.due_at <= moment_text(now)
@@ -94,9 +99,13 @@ def note(ledger: Ledger, slot: str, judge: Callable[[Again | None], Again]) -> A
     return row
 
 
-def ended_well(ledger: Ledger, slots: Iterable[str]) -> None:
-    """Forget the rows of slots that are published; mostly there are none, and then nothing is written."""
-    known = [slot for slot in slots if find(ledger, slot)]
+def ended_well(ledger: Ledger, generations: Mapping[str, int]) -> None:
+    """Forget the rows of slots that are published; mostly there are none, and then nothing is written.
+
+    A run that was forced stays due until its edition is there: that an older one is fine is not what was asked.
+    """
+    rows = [row for slot in generations if (row := find(ledger, slot))]
+    known = [row.slot for row in rows if not row.is_forced or 0 < row.generation <= generations[row.slot]]
     if known:
         reach("retry.ended.well")
         with ledger.transaction() as db:

@@ -202,6 +202,7 @@ def child_settings(world: ProjectWorld) -> dict[str, str]:
         "TWICE_LEDGER_URL": LEDGER,
         "TWICE_SIGNALS_ENABLED": "false",
         "TWICE_EFFECTS_CALLS": "record",
+        "TWICE_RETRIES_PER_HOUR": "0",
         "TWICE_OUTPUT": "text",
     }
     return chosen | quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})

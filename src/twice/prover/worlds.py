@@ -91,6 +91,7 @@ class ProjectWorld:
                     "leases.seconds": 0.0,
                     "signals.enabled": False,
                     "effects.calls": "record",
+                    "retries.per_hour": 0.0,
                     **self.subject.overrides,
                 }
                 found = settings.load(self.folder, overrides)
