@@ -1,12 +1,14 @@
 """What is peculiar to a ledger in a PostgreSQL database?"""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -21,6 +23,7 @@ from twice.ledger.postgres import PostgresLedger
 from twice.ledger.records import OPEN
 from twice.ledger.schema import VERSION
 from twice.project import Project
+from twice.prover.wires import AFTER, CUTS, DURING, Wire
 from twice.servers.postgres import PostgresServer
 from worlds import World
 
@@ -261,6 +264,53 @@ def test_a_server_that_is_killed_and_started_again_has_all_that_was_acknowledged
     own_server.start()
     assert [record.attempt for record in ledger.attempts()] == kept[::-1]
     assert ledger.intend(RECORD).attempt.split("-")[1] == "21"
+
+
+# ------------------------------------------------------------------ the way to it is cut
+
+
+def test_what_was_acknowledged_is_kept_and_what_was_not_may_be(postgres_url):
+    ledger, chance, kept = PostgresLedger(postgres_url), random.Random(7), []
+    with Wire.to(postgres_url) as wire:
+        cut_off = PostgresLedger(wire.through(postgres_url))
+        for _ in range(60):
+            how = chance.choice(CUTS)
+            fault = wire.expect(how)
+            with pytest.raises(NotPublished, match="cannot be used"):
+                cut_off.intend(RECORD)
+            assert fault.done.wait(5)
+            kept.append(how)
+    print(f"seed 7: {len(kept)} cuts around COMMIT of the ledger: {Counter(kept)}")
+    landed = len(ledger.attempts(limit=1000))
+    assert kept.count(AFTER) <= landed <= kept.count(AFTER) + kept.count(DURING)
+    numbers = sorted(int(record.attempt.split("-")[1]) for record in ledger.attempts(limit=1000))
+    assert numbers == list(range(1, landed + 1))
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_a_run_whose_ledger_is_cut_off_at_any_of_its_acts_ends_well_or_the_next_one_does(postgres_url, tmp_path, how):
+    def world(number, url):
+        made = OnServer(tmp_path / f"world{number}", "memory", url=f"{url}?schema=world{number}")
+        made.put("2024-09-20", ["a", "b"])
+        return made
+
+    with Wire.to(postgres_url) as wire:
+        clean = world(0, wire.through(postgres_url))
+        _ = clean.project.ledger
+        before = wire.commits
+        clean.run("2024-09-20")
+        acts = wire.commits - before
+        assert acts > 5
+        for number in range(1, acts + 1):
+            tried = world(number, wire.through(postgres_url))
+            _ = tried.project.ledger
+            fault = wire.expect(how, number=number)
+            with suppress(NotPublished):
+                tried.run("2024-09-20")
+            assert fault.done.wait(5)
+            assert tried.run("2024-09-20").state in ("published", "skipped")
+            assert tried.run("2024-09-20").state == "skipped"
+            assert tried.snapshot() == clean.snapshot()
 
 
 # ------------------------------------------------------------------ whole runs
