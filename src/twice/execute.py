@@ -296,9 +296,10 @@ class _Attempt:
         receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
         reach("publish.before")
         try:
-            self.store.publish(work, staged, receipts)
+            said = self.store.publish(work, staged, receipts)
             reach("publish.after")
             reply = "landed"
+            staged = replace(staged, notes=staged.notes + said)
         except Conflict:
             reply = "refused"
         except (NotPublished, Busy, Misuse):

@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
 }
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)
-_STORE_KEYS = ("kind", "root", "views")
+_STORE_KEYS = ("kind", "root", "views", "url")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class StoreSettings:
     kind: str
     root: str
     views: str = ""
+    url: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class Settings:
     def ledger_place(self) -> Place:
         """Where the ledger is."""
         return ledger_place(str(self["ledger.url"]), self.root)
+
+
+def url_of_kind(kind: str) -> str:
+    """Return the URL of a kind of store that the environment names, such as TWICE_POSTGRES_URL, or nothing."""
+    return os.environ.get(f"TWICE_{kind.upper()}_URL", "")
 
 
 def find_root(start: Path | None = None) -> Path | None:
@@ -148,7 +154,8 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")))
+        url = _expand(str(content.get("url", "")), f"stores.{name}.url") or url_of_kind(str(content["kind"]))
+        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
     return stores
 
 
