@@ -104,9 +104,9 @@ class PostgresStore(
         """Read the receipts, in one statement."""
         table = self._name(name)
         from twice.stores.postgres import bookkeeping
-        from twice.stores.postgres.connections import connected
+        from twice.stores.postgres.connections import connected, nothing_lands
 
-        with connected(self._url) as connection:
+        with connected(self._url) as connection, nothing_lands(name):
             return bookkeeping.look(connection, table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
