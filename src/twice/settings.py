@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,15 @@ class Settings:
 def url_of_kind(kind: str) -> str:
     """Return the URL of a kind of store that the environment names, such as TWICE_POSTGRES_URL, or nothing."""
     return os.environ.get(f"TWICE_{kind.upper()}_URL", "")
+
+
+def _url_variable(store: str) -> str:
+    return f"TWICE_STORES_{re.sub('[^A-Za-z0-9]', '_', store).upper()}_URL"
+
+
+def url_variables(kind: str, stores: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables of the environment that say where stores of a kind are, before any file does."""
+    return (f"TWICE_{kind.upper()}_URL", *map(_url_variable, stores))
 
 
 def find_root(start: Path | None = None) -> Path | None:
@@ -154,7 +163,8 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        url = _expand(str(content.get("url", "")), f"stores.{name}.url") or url_of_kind(str(content["kind"]))
+        url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
+        url = url or url_of_kind(str(content["kind"]))
         stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
     return stores
 

@@ -165,4 +165,4 @@ def child_settings(world: ProjectWorld) -> dict[str, str]:
     """Return the environment that keeps a process inside its world."""
     master = world.subject.overrides.get("spark.master")
     chosen = {"TWICE_LEDGER_URL": LEDGER, "JAVA_TOOL_OPTIONS": _QUICK_JVM, "TWICE_OUTPUT": "text"}
-    return chosen | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    return {**chosen, **({"TWICE_SPARK_MASTER": str(master)} if master else {}), **world.environment}
