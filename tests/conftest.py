@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from telling import is_left_to_prove
 from databases import Database
-from worlds import STORES, WITHOUT_SPARK, World
+from telling import is_left_to_prove
+from worlds import STORES, WITHOUT_SPARK, World, lacks
 
 pytest_plugins = ("servers",)
 
@@ -20,8 +20,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "postgres_server" in item.fixturenames:
             item.add_marker("postgres")
-    if not config.getoption("--every-kill"):
-        left = [item for item in items if is_left_to_prove(item)]
+    every = config.getoption("--every-kill")
+    left = [item for item in items if lacks(item) or (is_left_to_prove(item) and not every)]
+    if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 
@@ -31,9 +32,7 @@ def pytest_generate_tests(metafunc):
         chosen = metafunc.config.getoption("--stores").split(",")
         only = metafunc.definition.get_closest_marker("stores")
         wanted = [kind for kind in (only.args if only else STORES) if kind in chosen]
-        metafunc.parametrize(
-            "kind", [pytest.param(kind, marks=_marks(kind)) for kind in wanted]
-        )
+        metafunc.parametrize("kind", [pytest.param(kind, marks=_marks(kind)) for kind in wanted])
 
 
 def _marks(kind):

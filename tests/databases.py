@@ -40,6 +40,12 @@ class Database:
     def rows(self, store, target):
         return store.fetch(target).to_pylist()
 
+    def fill(self, target, values):
+        """Make a table as somebody would who does not know Twice."""
+        self.execute(f"CREATE TABLE {table(target)} (id text, v text)")
+        for key, value in values.items():
+            self.execute(f"INSERT INTO {table(target)} VALUES (%s, %s)", [key, value])
+
     def overwrite(self, target, rows):
         with psycopg.connect(self.url) as db:
             db.execute(f"DELETE FROM {table(target)}")

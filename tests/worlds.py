@@ -9,6 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import twice
 from databases import Database
 from twice import settings
@@ -20,6 +22,7 @@ from twice.sources.files import Files, FileSet
 from twice.stores import manifest
 from twice.stores.memory import MemoryStore
 from twice.stores.postgres import PostgresStore
+from twice.stores.registry import store_class
 
 STORES = ("memory", "parquet", "delta", "postgres")
 WITHOUT_SPARK = ("memory", "postgres")
@@ -59,6 +62,19 @@ class PlainSet:
                 row = json.loads(line)
                 rows.append({**row, **({"day": date.fromisoformat(row["day"])} if row.get("day") else {})})
         return rows
+
+
+def needing(pattern):
+    """Return the mark of a test that tries a pattern: it is for stores that carry it."""
+    return pytest.mark.needs(*(ability.__name__ for ability in pattern.requires))
+
+
+def lacks(item) -> bool:
+    """Tell whether a test is about something that its store cannot do."""
+    given = getattr(item, "callspec", None)
+    kind = given.params.get("kind") if given else None
+    needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+    return bool(needed) and kind in STORES and not needed <= {one.__name__ for one in store_class(kind).__mro__}
 
 
 def same(rows):
@@ -134,6 +150,11 @@ class World:
     def twin(self, **changes) -> "World":
         """Return another driver of the same project: same folder, same ledger, same store."""
         return replace(self, **changes)
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether rows are lists, and no Spark is there."""
+        return self.kind in WITHOUT_SPARK
 
     @property
     def store(self):

@@ -128,7 +128,7 @@ class MemoryStore(
         return copied
 
     @classmethod
-    def opened(cls, opening: Opening) -> MemoryStore:
+    def opened(cls, opening: Opening) -> MemoryStore:  # noqa: ARG003 - every store is opened in one form
         """Begin with no tables."""
         return cls()
 

@@ -119,7 +119,7 @@ class Books:
 
     def filled_in(self, text: str, **more: sql.Composable) -> sql.Composed:
         """Fill the names of the tables into a statement."""
-        return sql.SQL(text).format(  # type: ignore[arg-type]
+        return sql.SQL(text).format(
             heads=self.of(HEADS), receipts=self.of(RECEIPTS), changes=self.of(CHANGES), noting=self.of(NOTING), **more
         )
 

@@ -22,15 +22,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def condition(bounds: Slice, types: Mapping[str, str]) -> sql.Composable:
     """Return a slice as a condition over columns of these types; it is true, false or NULL."""
     if not isinstance(bounds, ColumnSlice):
-        return sql.SQL("({})").format(sql.SQL(bounds.text))  # type: ignore[arg-type]
+        return sql.SQL("({})").format(sql.SQL(bounds.text))
     if bounds.column not in types:
         raise missing_column(bounds.column, types)
     name, kind = column(bounds.column), kinds.kind_of(types[bounds.column])
     if kind.startswith("timestamp"):
         if bounds.slot.interval is None:
-            raise Misuse(
-                f"The slot {bounds.slot.label!r} has no interval, so a timestamp column cannot be its slice."
-            )
+            raise Misuse(f"The slot {bounds.slot.label!r} has no interval, so a timestamp column cannot be its slice.")
         start, end = bounds.slot.interval.start, bounds.slot.interval.end
         if kind == "timestamp_ntz":
             start, end = start.replace(tzinfo=None), end.replace(tzinfo=None)
@@ -69,7 +67,7 @@ def in_partition(name: str, types: Mapping[str, str]) -> sql.Composable:
         tests.append(
             sql.SQL("{} is null").format(column(key))
             if value == _NULL
-            else sql.SQL("{} = {}::{}").format(column(key), sql.Literal(unquote(value)), sql.SQL(types[key]))  # type: ignore[arg-type]
+            else sql.SQL("{} = {}::{}").format(column(key), sql.Literal(unquote(value)), sql.SQL(types[key]))
         )
     return sql.SQL("({})").format(sql.SQL(" and ").join(tests))
 

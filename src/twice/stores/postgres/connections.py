@@ -10,7 +10,7 @@ is, and whoever published looks for the receipt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -186,6 +186,6 @@ def one(cursor: Cursor) -> tuple[Any, ...]:
     return row
 
 
-def comma(parts: Any) -> sql.Composed:
+def comma(parts: Iterable[sql.Composable]) -> sql.Composed:
     """Join pieces of SQL with commas."""
     return sql.SQL(", ").join(parts)

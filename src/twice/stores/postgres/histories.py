@@ -17,7 +17,7 @@ from twice.stores.postgres import bookkeeping, kinds, merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
-from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.names import Name, column, definitions
 
 ENDING = "twice_history"
 _EDITION, _ID = "twice_edition", "twice_row"
@@ -54,14 +54,10 @@ def _keep(
     """Add the rows to the history, which takes on every column that ever came; return its columns."""
     known = {one.name: one.type for one in bookkeeping.columns_of(connection, history)}
     if not known:
-        definitions = comma(
-            sql.SQL("{} {}").format(column(one), sql.SQL(typed))  # type: ignore[arg-type]
-            for one, typed in types.items()
-        )
         connection.execute(
-            sql.SQL("create table {} ({} bigint generated always as identity primary key, {} text not null, {})").format(
-                history.sql, column(_ID), column(_EDITION), definitions
-            )
+            sql.SQL(
+                "create table {} ({} bigint generated always as identity primary key, {} text not null, {})"
+            ).format(history.sql, column(_ID), column(_EDITION), definitions(types))
         )
         connection.execute(sql.SQL("create index on {} ({})").format(history.sql, column(_EDITION)))
         known = dict(types)
@@ -72,7 +68,7 @@ def _keep(
         elif known[one] != typed and _wider(known[one], typed) != known[one]:
             alter = "alter table {} alter column {} type {}"
         if alter:
-            connection.execute(sql.SQL(alter).format(history.sql, column(one), sql.SQL(typed)))  # type: ignore[arg-type]
+            connection.execute(sql.SQL(alter).format(history.sql, column(one), sql.SQL(typed)))
             known[one] = typed
     columns = comma(map(column, types))
     connection.execute(
@@ -117,8 +113,8 @@ def _number_steps(
     connection.execute(
         sql.SQL(
             "create temporary table {steps} on commit drop as"
-            " select {there}, h.{id} as id, {order} as place, {gone} as gone,"
-            " row_number() over (partition by {there} order by array_position({names}, h.{edition})) as step"
+            " select {there}, h.{id} as {id}, {order} as twice_place, {gone} as twice_was_gone,"
+            " row_number() over (partition by {there} order by array_position({names}, h.{edition})) as twice_step"
             " from {history} h join pg_temp.{touched} k on {meets} where h.{edition} = any({names})"
         ).format(
             steps=sql.Identifier(_STEPS),
@@ -135,9 +131,7 @@ def _number_steps(
     )
 
 
-def _fold(
-    connection: Connection, history: Name, rule: MergeRule, fits: Fitted, kept: Mapping[str, str]
-) -> None:
+def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, kept: Mapping[str, str]) -> None:
     """Go through the steps of each key, and note which row it ends up as, or that it is gone.
 
     A row that is there stays if the next one is late, or if nothing may be touched; else the next one takes its place,
@@ -145,19 +139,25 @@ def _fold(
     """
     keys = comma(map(column, rule.keys))
     both = sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "f"), column(key, "s")) for key in rule.keys)
-    late = sql.SQL("true") if rule.insert_only else sql.SQL("coalesce(s.place < f.place, false)" if rule.order else "false")
+    late = (
+        sql.SQL("true")
+        if rule.insert_only
+        else sql.SQL("coalesce(s.twice_place < f.twice_place, false)" if rule.order else "false")
+    )
     folded = sql.SQL(
         "with recursive folded as ("
-        " select {keys}, step, case when not gone then id end as id, case when not gone then place end as place"
-        " from pg_temp.{steps} where step = 1"
+        " select {keys}, twice_step, case when not twice_was_gone then {id} end as {id},"
+        " case when not twice_was_gone then twice_place end as twice_place"
+        " from pg_temp.{steps} where twice_step = 1"
         " union all"
-        " select {named}, s.step,"
-        " case when f.id is not null and {late} then f.id when not s.gone then s.id end,"
-        " case when f.id is not null and {late} then f.place when not s.gone then s.place end"
-        " from folded f join pg_temp.{steps} s on {both} and s.step = f.step + 1)"
-        " select distinct on ({keys}) {keys}, id from folded order by {keys}, step desc"
+        " select {named}, s.twice_step,"
+        " case when f.{id} is not null and {late} then f.{id} when not s.twice_was_gone then s.{id} end,"
+        " case when f.{id} is not null and {late} then f.twice_place when not s.twice_was_gone then s.twice_place end"
+        " from folded f join pg_temp.{steps} s on {both} and s.twice_step = f.twice_step + 1)"
+        " select distinct on ({keys}) {keys}, {id} from folded order by {keys}, twice_step desc"
     ).format(
         keys=keys,
+        id=column(_ID),
         steps=sql.Identifier(_STEPS),
         named=comma(column(key, "s") for key in rule.keys),
         late=late,
@@ -167,7 +167,7 @@ def _fold(
     values = [
         sql.SQL("{}::{}").format(
             column(one, "k") if one in rule.keys else column(one, "h") if one in kept else sql.NULL,
-            sql.SQL(typed),  # type: ignore[arg-type]
+            sql.SQL(typed),
         )
         for one, typed in fits.types.items()
     ]
@@ -177,7 +177,7 @@ def _fold(
     connection.execute(
         sql.SQL(
             "create temporary table {becomes} on commit drop as select {selected}, h.{id} is null as {gone}"
-            " from pg_temp.{touched} k left join ({folded}) l on {meets} left join {history} h on h.{id} = l.id"
+            " from pg_temp.{touched} k left join ({folded}) l on {meets} left join {history} h on h.{id} = l.{id}"
         ).format(
             becomes=sql.Identifier(_BECOMES),
             selected=selected,

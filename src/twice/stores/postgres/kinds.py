@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Work
@@ -61,41 +61,38 @@ def of_spark(kind: Any, column: str) -> str:
 
 
 def of_arrow(kind: pa.DataType, column: str) -> str:
-    """Return the kind of a column of an Arrow table; one that is NULL throughout has none."""
-    import pyarrow as pa
+    """Return the kind of a column of an Arrow table; one that is NULL throughout has none.
+
+    Raises:
+        Misuse: PostgreSQL has nothing like it.
+    """
     from pyarrow import types
 
     if types.is_dictionary(kind):
         return of_arrow(kind.value_type, column)
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if types.is_nested(kind):
-        return JSON
-    for test, found in (
-        (types.is_null, ""),
-        (types.is_boolean, "boolean"),
-        (types.is_float64, "double"),
-        (types.is_floating, "float"),
-        (types.is_date, "date"),
-    ):
-        if test(kind):
-            return found
-    if kind in (pa.int8(), pa.int16(), pa.uint8()):
-        return "short"
-    if kind in (pa.int32(), pa.uint16()):
-        return "integer"
-    if kind in (pa.int64(), pa.uint32()):
-        return "long"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "string"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return "binary"
-    raise Misuse(
-        f"The column {column!r} has the Arrow type {kind}, which PostgreSQL cannot hold.",
-        fix="Cast it in the transform.",
-    )
+    tests = {
+        "": types.is_null,
+        "boolean": types.is_boolean,
+        "short": lambda one: str(one) in ("int8", "int16", "uint8"),
+        "integer": lambda one: str(one) in ("int32", "uint16"),
+        "long": lambda one: str(one) in ("int64", "uint32"),
+        "double": types.is_float64,
+        "float": types.is_floating,
+        "date": types.is_date,
+        "timestamp": lambda one: types.is_timestamp(one) and one.tz is not None,
+        "timestamp_ntz": types.is_timestamp,
+        "string": lambda one: str(one) in ("string", "large_string", "string_view"),
+        "binary": lambda one: str(one) in ("binary", "large_binary", "binary_view"),
+        JSON: types.is_nested,
+        f"decimal({getattr(kind, 'precision', 0)},{getattr(kind, 'scale', 0)})": types.is_decimal,
+    }
+    found = next((name for name, test in tests.items() if test(kind)), None)
+    if found is None:
+        raise Misuse(
+            f"The column {column!r} has the Arrow type {kind}, which PostgreSQL cannot hold.",
+            fix="Cast it in the transform.",
+        )
+    return found
 
 
 def type_of(kind: str) -> str:
@@ -152,9 +149,7 @@ class Fitted:
         return wanted
 
 
-def fitted(
-    given: Mapping[str, str], table: tuple[Column, ...], work: Work, besides: tuple[str, ...] = ()
-) -> Fitted:
+def fitted(given: Mapping[str, str], table: tuple[Column, ...], work: Work, besides: tuple[str, ...] = ()) -> Fitted:
     """Decide how rows of some kinds go into a table, as the policy for columns says.
 
     Columns `besides` are not the table's. A column that is NULL throughout takes the table's type.
@@ -168,8 +163,7 @@ def fitted(
         for name, kind in given.items()
     }
     source = {
-        name: known[name].type if not given[name] and name in known else type_of(kind)
-        for name, kind in settled.items()
+        name: known[name].type if not given[name] and name in known else type_of(kind) for name, kind in settled.items()
     }
     stored = {name: kind for name, kind in settled.items() if name not in besides}
     if not table:
@@ -186,6 +180,11 @@ def fitted(
     changed = {*fits.added, *fits.widened}
     types = {name: type_of(kind) if name in changed else known[name].type for name, kind in fits.columns.items()}
     return Fitted(table, source, types, fits)
+
+
+def nested_as_text(fits: Fitted) -> Fitted:
+    """Let nested values arrive as text, which is how Spark's tasks send them."""
+    return replace(fits, source={name: "text" if typed == "jsonb" else typed for name, typed in fits.source.items()})
 
 
 def arrow_type(kind: str) -> pa.DataType:

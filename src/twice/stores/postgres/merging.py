@@ -122,7 +122,12 @@ def merge(connection: Connection, name: Name, relation: sql.Composable, rule: Me
         ).rowcount
     inserted = connection.execute(
         sql.SQL("insert into {} ({}) select {} from {} c where {} = {}").format(
-            name.sql, _columns(stored), comma(column(one, "c") for one in stored), changes, action, sql.Literal("insert")
+            name.sql,
+            _columns(stored),
+            comma(column(one, "c") for one in stored),
+            changes,
+            action,
+            sql.Literal("insert"),
         )
     ).rowcount
     connection.execute(sql.SQL("drop table {}").format(changes))
@@ -134,9 +139,9 @@ def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fit
     stored = list(fits.types)
     is_there = sql.SQL("t.ctid is not null")
     gone = is_gone(rule, fits.source, "s")
-    late = sql.SQL("true") if rule.insert_only else sql.SQL("false")
+    late: sql.Composable = sql.SQL("true") if rule.insert_only else sql.SQL("false")
     if rule.order and not rule.insert_only:
-        late = sql.SQL("coalesce({} < {}, false)").format(column(rule.order, "s"), column(rule.order, "t"))  # type: ignore[assignment]
+        late = sql.SQL("coalesce({} < {}, false)").format(column(rule.order, "s"), column(rule.order, "t"))
     same = sql.SQL("({}) is not distinct from ({})").format(
         comma(column(one, "s") for one in stored), comma(column(one, "t") for one in stored)
     )
@@ -159,17 +164,17 @@ def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fit
 
 def cast(relation: sql.Composable, fits: Fitted, besides: Sequence[str] = ()) -> sql.Composable:
     """Return the rows with the table's columns, in its types."""
-    selected = [
-        sql.SQL("{} as {}").format(_value(name, fits), column(name)) for name in fits.types
-    ] + [sql.SQL("{}").format(column(name)) for name in besides]
+    selected = [sql.SQL("{} as {}").format(_value(name, fits), column(name)) for name in fits.types] + [
+        sql.SQL("{}").format(column(name)) for name in besides
+    ]
     return sql.SQL("(select {} from {} given)").format(comma(selected), relation)
 
 
 def _value(name: str, fits: Fitted) -> sql.Composable:
     if name in fits.fit.absent:
-        return sql.SQL("null::{}").format(sql.SQL(fits.types[name]))  # type: ignore[arg-type]
+        return sql.SQL("null::{}").format(sql.SQL(fits.types[name]))
     typed = fits.cast_of(name)
-    return sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)  # type: ignore[arg-type]
+    return sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)
 
 
 def is_gone(rule: MergeRule, types: Mapping[str, str], of: str) -> sql.Composable:
@@ -189,9 +194,9 @@ def _refuse_copies(connection: Connection, name: Name, rule: MergeRule) -> None:
     """Refuse a change of a key that several rows of the table hold."""
     keys = comma(column(key, "t") for key in rule.keys)
     found = connection.execute(
-        sql.SQL("select {0} from {1} t join {2} c on {3} group by {0} having count(*) > 1 order by {0} limit {4}").format(
-            keys, name.sql, sql.Identifier("pg_temp", _CHANGES), _meets(rule.keys), sql.Literal(_SAMPLE)
-        )
+        sql.SQL(
+            "select {0} from {1} t join {2} c on {3} group by {0} having count(*) > 1 order by {0} limit {4}"
+        ).format(keys, name.sql, sql.Identifier("pg_temp", _CHANGES), _meets(rule.keys), sql.Literal(_SAMPLE))
     ).fetchall()
     refuse_repeated([dict(zip(rule.keys, row, strict=True)) for row in found], rule)
 
@@ -215,17 +220,22 @@ def check_look_back(
 
 
 def insert_missing(
-    connection: Connection, name: Name, relation: sql.Composable, rule: MergeRule, fits: Fitted, look_back: LookBack | None
+    connection: Connection,
+    name: Name,
+    relation: sql.Composable,
+    rule: MergeRule,
+    fits: Fitted,
+    look_back: LookBack | None,
 ) -> Changed:
     """Insert the rows whose key the table, or the part of it that is looked at, does not hold."""
     source = one_a_key(relation, rule, fits.source)
     meets = sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "s")) for key in rule.keys)
-    window = sql.SQL("")
+    window: sql.Composable = sql.SQL("")
     if look_back:
         # It reaches back to the oldest row of the source, if that is older: a rerun has to find its own rows.
         time = column(look_back.column)
-        typed = sql.SQL(fits.types[look_back.column])  # type: ignore[arg-type]
-        window = sql.SQL(" and {} >= (select least(min({}), {}::{}) from {} oldest)").format(  # type: ignore[assignment]
+        typed = sql.SQL(fits.types[look_back.column])
+        window = sql.SQL(" and {} >= (select least(min({}), {}::{}) from {} oldest)").format(
             column(look_back.column, "t"), time, sql.Literal(look_back.since.replace(tzinfo=None)), typed, source
         )
     inserted = connection.execute(

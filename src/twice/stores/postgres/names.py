@@ -7,6 +7,7 @@ would then be one table; so longer ones are refused, and so is NUL. All names re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -38,6 +39,11 @@ def checked(name: str, what: str = "column") -> str:
 def column(name: str, of: str = "") -> sql.Identifier:
     """Return a column for the composer, of a table or alias if one is named."""
     return sql.Identifier(of, checked(name)) if of else sql.Identifier(checked(name))
+
+
+def definitions(types: Mapping[str, str]) -> sql.Composed:
+    """Return columns with their types, as a table is made of them."""
+    return sql.SQL(", ").join(sql.SQL("{} {}").format(column(name), sql.SQL(typed)) for name, typed in types.items())
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ _EVENTS = {
     "delete": " referencing old table as old_rows",
     "truncate": "",
 }
-_MADE = "create or replace trigger {trigger} after {event} on {table}{rows} for each statement execute function {noting}()"
+_MADE = (
+    "create or replace trigger {trigger} after {event} on {table}{rows} for each statement execute function {noting}()"
+)
 # Of a partitioned table also the partitions: a statement that names one of them does not fire its parent's triggers.
 _FAMILY = """
 select c.oid::regclass::text, n.nspname, c.relname,
@@ -53,9 +55,9 @@ def guard(connection: Connection, name: Name) -> tuple[str, ...]:
 def _trigger(table: Name, event: str, rows: str, schema: str) -> sql.Composed:
     return sql.SQL(_MADE).format(
         trigger=sql.Identifier(f"twice_{event}"),
-        event=sql.SQL(event),  # type: ignore[arg-type]
+        event=sql.SQL(event),
         table=table.sql,
-        rows=sql.SQL(rows),  # type: ignore[arg-type]
+        rows=sql.SQL(rows),
         noting=sql.Identifier(schema, NOTING),
     )
 
@@ -74,4 +76,4 @@ def strangers(connection: Connection, name: Name) -> list[tuple[str, str, str]]:
 def has_partitions(cursor: Connection | Cursor, name: Name) -> bool:
     """Tell whether a table is declared as partitioned."""
     query = "select coalesce((select relkind = 'p' from pg_class where oid = to_regclass(%s)), false)"
-    return bool(one(cursor.execute(query, [name.text]))[0])  # type: ignore[arg-type]
+    return bool(one(cursor.execute(query, [name.text]))[0])

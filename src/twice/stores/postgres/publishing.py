@@ -15,9 +15,11 @@ Of two slots the second waits at the head's row; what a merge reads is read afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import psycopg
 from psycopg import sql
 
 from twice.abilities import Editions, LookBack, Staged, Work
@@ -27,25 +29,25 @@ from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import REPLACED
 from twice.slices import Slice
-from twice.stores.postgres import bookkeeping, conditions, histories, merging, proofs
+from twice.stores.postgres import bookkeeping, conditions, histories, merging, proofs, tasks
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
-from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.names import Name, column, definitions
 from twice.stores.postgres.sources import Source
 
 _COUNT_NOW = """
 coalesce((select h.changes + (select count(*) from {changes} c where c.relation = h.relation)
     from {heads} h where h.target = %(target)s), 0)
 """
-_FIRST = f"""
-insert into {{receipts}} (target, slot, generation, receipt, changes)
-values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {_COUNT_NOW})
+_FIRST = """
+insert into {receipts} (target, slot, generation, receipt, changes)
+values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {now})
 on conflict do nothing returning changes
 """
-_AGAIN = f"""
-update {{receipts}} set generation = %(generation)s, receipt = %(receipt)s, changes = {_COUNT_NOW}, ended = '', gone = false
+_AGAIN = """
+update {receipts} set generation = %(generation)s, receipt = %(receipt)s, changes = {now}, ended = '', gone = false
 where target = %(target)s and slot = %(slot)s and generation = %(generation)s - 1 returning changes
 """
 _KEPT = """
@@ -113,7 +115,16 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
         # An error from here on says nothing about the outcome: the receipt does.
         connection.execute("commit")
         reach("postgres.commit.after")
+        _drop_staged(connection, staged)
     return notes
+
+
+def _drop_staged(connection: Connection, staged: Staged) -> None:
+    """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
+    change: Change | None = staged.handle
+    with suppress(psycopg.Error):
+        for part in (change, *change.others) if change else ():
+            tasks.drop(connection, [stored.name for stored in part.source.stored])
 
 
 def _in_transaction(
@@ -130,10 +141,11 @@ def _in_transaction(
     if before is not None and before != there:
         why = bookkeeping.MADE_AGAIN if there else bookkeeping.DROPPED
         _end(connection, books, name, slots, why, gone=there is None)
-    changed, notes = Changed(), ()
+    changed = Changed()
+    notes: tuple[str, ...] = ()
     tables: tuple[Change, ...] = (change, *change.others) if change else ()
     for part in tables:
-        counted, said = _apply(connection, part, work, receipts)
+        counted, said = _apply(connection, part, work)
         changed, notes = Changed(changed.total + counted.total), notes + said
     reach("postgres.rows.moved")
     outside = ""
@@ -156,10 +168,10 @@ def _move_receipts(
     connection: Connection, books: Books, name: Name, staged: Staged, receipts: Sequence[Receipt]
 ) -> None:
     """Apply the slot rule: each receipt follows the generation that the plan saw, and no other."""
-    now = sql.SQL("{}").format(books.filled_in(_COUNT_NOW))
+    now = books.filled_in(_COUNT_NOW)
     if staged.keeps:
-        values = {"target": name.table, "slot": receipts[0].slot}
-        kept = connection.execute(books.filled_in(_KEPT, now=now), values).fetchone()
+        asked = {"target": name.table, "slot": receipts[0].slot}
+        kept = connection.execute(books.filled_in(_KEPT, now=now), asked).fetchone()
         if not kept or not kept[0]:
             raise Conflict("the rows that were to be kept are gone")
     # In one order for all, so that two publishes of several slots never wait for each other in a circle.
@@ -171,7 +183,7 @@ def _move_receipts(
             "generation": receipt.generation,
             "receipt": bookkeeping.json_of(receipt),
         }
-        if connection.execute(books.filled_in(statement), values).fetchone() is None:
+        if connection.execute(books.filled_in(statement, now=now), values).fetchone() is None:
             raise Conflict("the slot's fence moved")
 
 
@@ -195,25 +207,21 @@ def _move_head(
     return number, before, there
 
 
-def _write_receipts(
-    connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int
-) -> None:
+def _write_receipts(connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int) -> None:
     """Note the version in which each receipt was first written."""
     for receipt in receipts:
         values = [bookkeeping.json_of(replace(receipt, first_version=number)), name.table, receipt.slot]
-        connection.execute(books.filled_in("update {receipts} set receipt = %s where target = %s and slot = %s"), values)
+        connection.execute(
+            books.filled_in("update {receipts} set receipt = %s where target = %s and slot = %s"), values
+        )
 
 
 def _end(connection: Connection, books: Books, name: Name, slots: list[str], why: str, *, gone: bool) -> None:
     """End the proofs of all other slots."""
-    connection.execute(
-        books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone}
-    )
+    connection.execute(books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone})
 
 
-def _apply(
-    connection: Connection, change: Change, work: Work, receipts: Sequence[Receipt]
-) -> tuple[Changed, tuple[str, ...]]:
+def _apply(connection: Connection, change: Change, work: Work) -> tuple[Changed, tuple[str, ...]]:
     """Do to a table what the attempt is about, in the columns that it has now."""
     name = change.name
     if bookkeeping.columns_of(connection, name) != change.fits.table:
@@ -258,24 +266,20 @@ def _by_key(
 def _shape(connection: Connection, name: Name, fits: Fitted) -> None:
     """Make the table, or give it its new columns."""
     if not fits.table:
-        connection.execute(sql.SQL("create table {} ({})").format(name.sql, _definitions(fits.types)))
+        connection.execute(sql.SQL("create table {} ({})").format(name.sql, definitions(fits.types)))
         return
     for added in fits.fit.added:
         connection.execute(
-            sql.SQL("alter table {} add column {}").format(name.sql, _definitions({added: fits.types[added]}))
+            sql.SQL("alter table {} add column {}").format(name.sql, definitions({added: fits.types[added]}))
         )
     for widened in fits.fit.widened:
         connection.execute(
             sql.SQL("alter table {} alter column {} type {}").format(
                 name.sql,
                 column(widened),
-                sql.SQL(fits.types[widened]),  # type: ignore[arg-type]
+                sql.SQL(fits.types[widened]),
             )
         )
-
-
-def _definitions(types: Mapping[str, str]) -> sql.Composed:
-    return comma(sql.SQL("{} {}").format(column(one), sql.SQL(typed)) for one, typed in types.items())  # type: ignore[arg-type]
 
 
 def _make_room(connection: Connection, change: Change, work: Work) -> int:
@@ -321,7 +325,9 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                 filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
                 # Rows from before the first slot are a state of their own, which a history cannot take back.
                 if moved[1] < 0 and filled:
-                    connection.execute(books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values)
+                    connection.execute(
+                        books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values
+                    )
                 proofs.guard(connection, name)
             reach("postgres.owner.before")
         connection.execute("commit")

@@ -17,7 +17,7 @@ from twice.errors import NotPublished
 from twice.faults import reach
 from twice.stores.postgres import rows
 from twice.stores.postgres.connections import Connection, comma, one
-from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.names import Name, column, definitions
 
 _HELD = "twice_rows"
 
@@ -69,8 +69,8 @@ class Source:
 def _copied(connection: Connection, table: pa.Table, types: Mapping[str, str], name: str) -> sql.Identifier:
     """Copy rows into a table that the end of the transaction takes away."""
     temporary = sql.Identifier("pg_temp", name)
-    definitions = comma(sql.SQL("{} {}").format(column(one), sql.SQL(typed)) for one, typed in types.items())  # type: ignore[arg-type]
-    connection.execute(sql.SQL("create temporary table {} ({}) on commit drop").format(sql.Identifier(name), definitions))
+    made = sql.SQL("create temporary table {} ({}) on commit drop").format(sql.Identifier(name), definitions(types))
+    connection.execute(made)
     if table.num_rows:
         arranged = table.select(list(types))
         with connection.cursor().copy(

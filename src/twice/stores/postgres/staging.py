@@ -21,7 +21,7 @@ from twice.slices import Slice, missing_column
 from twice.stores.postgres import bookkeeping, conditions, merging, tasks
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
-from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of
+from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.publishing import Change
 from twice.stores.postgres.rows import held, is_frame, kinds_of
@@ -122,6 +122,8 @@ class Stager:
         for name in given:
             checked(name)
         fits = fitted(given, table, self.work, tuple(besides))
+        if is_frame(rows):
+            fits = nested_as_text(fits)
         source = self._source(rows, fits)
         reach("postgres.staged")
         with connected(self.url) as connection, nothing_lands(self.work.name):

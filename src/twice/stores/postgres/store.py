@@ -162,6 +162,10 @@ class PostgresStore(
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Drop what the attempt staged."""
+        name = self._name(work.name)
+        from twice.stores.postgres import tasks
+
+        tasks.discard(self._url, name, work.attempt)
 
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several results as one."""
@@ -231,15 +235,18 @@ class PostgresStore(
         return ()
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Drop staged tables of dead attempts."""
-        return Swept()
+        """Drop staged tables of dead attempts; one that wakes up later is refused."""
+        table = self._name(name)
+        from twice.stores.postgres import tidying
+
+        return tidying.tidy(self._url, table, live, dry_run=dry_run)
 
 
 def _need_driver() -> None:
     """Refuse to go on without the packages that speak to PostgreSQL."""
     try:
         import psycopg  # noqa: F401
-        import pyarrow  # noqa: F401
+        import pyarrow as pa  # noqa: F401
     except ImportError:
         raise Misuse(
             "The store 'postgres' needs psycopg and pyarrow.", fix="Install them with: pip install 'twice[postgres]'"
