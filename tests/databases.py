@@ -34,7 +34,7 @@ class Database:
 
     def execute(self, statement, values=()):
         with psycopg.connect(self.url, autocommit=True) as db:
-            found = db.execute(statement, values)
+            found = db.execute(statement, values or None)
             return found.fetchall() if found.description else []
 
     def rows(self, store, target):

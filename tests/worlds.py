@@ -141,7 +141,7 @@ class World:
             name=self.name,
             every=self.every,
             start=self.start,
-            source=PlainFiles(source) if self.kind in WITHOUT_SPARK else source,
+            source=PlainFiles(source) if self.plain else source,
             target=f"{self.kind}:{self.target}",
             pattern=self.pattern,
             **self.columns,
@@ -154,7 +154,7 @@ class World:
     @property
     def plain(self) -> bool:
         """Tell whether rows are lists, and no Spark is there."""
-        return self.kind in WITHOUT_SPARK
+        return self.spark is None
 
     @property
     def store(self):

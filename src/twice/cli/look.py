@@ -315,7 +315,11 @@ def config_command(folder: str | None, output: str) -> None:
     found = Project.open(folder, only_looking=True).settings
     values = [(value.key, value.value, value.origin) for value in found.values.values()]
     values += [(f"spark.conf.{name}", _masked(name, value), "twice.toml") for name, value in found.spark_conf.items()]
-    values += [(f"stores.{s.name}", f"{s.kind} at {s.root or '.'}", "twice.toml") for s in found.stores.values()]
+    # A URL may hold a password, and is not shown.
+    values += [
+        (f"stores.{s.name}", f"{s.kind} at {'a URL' if s.url else s.root or '.'}", "twice.toml")
+        for s in found.stores.values()
+    ]
     if output == "json":
         print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]})
     else:

@@ -3,7 +3,7 @@
 Three small tables in the schema of the target, so that whoever dumps, renames or drops the schema takes them along,
 and no right is needed beyond that to make tables there:
 
-    twice_heads      one row a target: the counter that every publish moves, the owner, the table's oid
+    twice_heads      one row a target: the counter that every publish moves, the owner, the oids of its tables
     twice_receipts   one row a slot: its newest generation, and how many changes of others it has seen
     twice_changes    one row for each transaction that changed a target without publishing, noted by triggers
 
@@ -14,6 +14,7 @@ sees one state.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,8 @@ create table if not exists {heads} (
     target text primary key,
     n bigint not null,
     owner text not null default '',
-    relation oid,
+    tables text[] not null default '{{}}',
+    relations oid[] not null default '{{}}',
     table_id text not null default '',
     data_version bigint not null default -1,
     changes bigint not null default 0,
@@ -87,9 +89,13 @@ end
 $body$
 """
 
+# The oids that the tables of a target have now; one that is gone has none.
+THERE = (
+    "coalesce((select array_agg(to_regclass(t)::oid order by k) from unnest({tables}) with ordinality u(t, k)), '{{}}')"
+)
 _LOOK = """
-select h.n, h.owner, h.relation, to_regclass({table})::oid, h.table_id, h.data_version,
-    h.changes + (select count(*) from {changes} c where c.relation = h.relation),
+select h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
+    h.changes + (select count(*) from {changes} c where c.relation = any(h.relations)),
     h.outside, h.swept, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
         where r.target = h.target)
@@ -148,10 +154,22 @@ def schema_of(connection: Connection) -> str:
     return str(one(connection.execute("select current_schema()"))[0] or "public")
 
 
+def there(tables: sql.Composable) -> sql.Composed:
+    """Return the oids that some tables have now, as SQL."""
+    return sql.SQL(THERE).format(tables=tables)
+
+
+def what_broke(left: Sequence[int | None], found: Sequence[int | None]) -> str:
+    """Say what happened to the tables that the last publish left, or nothing."""
+    if list(left) == list(found):
+        return ""
+    return DROPPED if any(one is None for one in found) else MADE_AGAIN
+
+
 def look(connection: Connection, name: Name) -> Sight:
     """Return what the receipts say, in one statement if there are some."""
     books = Books(name.schema)
-    statement = books.filled_in(_LOOK, table=sql.Literal(name.text), target=sql.Literal(name.table))
+    statement = books.filled_in(_LOOK, there=there(sql.SQL("h.tables")), target=sql.Literal(name.table))
     try:
         row = connection.execute(statement).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
@@ -169,11 +187,11 @@ def _unknown(connection: Connection, name: Name) -> Sight:
 
 
 def _sight(row: tuple[Any, ...]) -> Sight:
-    n, owner, relation, there, table_id, data_version, changes, outside, swept, more, kept = row
+    n, owner, left, found, table_id, data_version, changes, outside, swept, more, kept = row
     receipts = {}
     ended: dict[str, str] = {}
     gone = set()
-    broken = "" if relation is None or relation == there else MADE_AGAIN if there else DROPPED
+    broken = what_broke(left, found)
     for values, seen, why, is_gone in kept or ():
         receipt = Receipt.from_json(values)
         receipts[receipt.slot] = receipt

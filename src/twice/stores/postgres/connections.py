@@ -129,11 +129,7 @@ def nothing_lands(what: str) -> Iterator[None]:
             "Run again; pg_locks tells who holds it.",
         ) from error
     except errors.InsufficientPrivilege as error:
-        raise Misuse(
-            f"The role lacks a right on {what}: {_primary(error)}.",
-            "Nothing was published, and the target is as it was.",
-            f"A role that owns it can give the right: {_grant(error)}",
-        ) from error
+        raise _lacks_right(what, error) from error
     except errors.ReadOnlySqlTransaction as error:
         raise Misuse(f"The server of {what} takes no writes.", fix="Give the URL of the primary.") from error
     except (errors.InvalidSchemaName, errors.UndefinedFunction, errors.FeatureNotSupported) as error:
@@ -152,6 +148,27 @@ def nothing_lands(what: str) -> Iterator[None]:
             " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
             "Correct the rows in the transform, or the table.",
         ) from error
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Say what an error means where only something was asked.
+
+    Raises:
+        Misuse: The role may not look at it.
+    """
+    try:
+        yield
+    except errors.InsufficientPrivilege as error:
+        raise _lacks_right(what, error) from error
+
+
+def _lacks_right(what: str, error: psycopg.Error) -> Misuse:
+    return Misuse(
+        f"The role lacks a right on {what}: {_primary(error)}.",
+        "Nothing was published, and the target is as it was.",
+        f"A role that owns it can give the right: {_grant(error)}",
+    )
 
 
 def _primary(error: psycopg.Error) -> str:

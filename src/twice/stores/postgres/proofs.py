@@ -40,13 +40,13 @@ def unguarded(cursor: Connection | Cursor, name: Name) -> list[Name]:
     return [Name(schema, table) for _, schema, table, triggers in found if triggers < len(_EVENTS)]
 
 
-def guard(connection: Connection, name: Name) -> tuple[str, ...]:
-    """Make the triggers that are missing, in the transaction at hand; say so if the role may not."""
+def guard(connection: Connection, name: Name, books: str) -> tuple[str, ...]:
+    """Make the triggers that are missing, which note changes in the books of a schema; say so if the role may not."""
     for table in unguarded(connection, name):
         try:
             with connection.transaction():
                 for event, rows in _EVENTS.items():
-                    connection.execute(_trigger(table, event, rows, name.schema))
+                    connection.execute(_trigger(table, event, rows, books))
         except errors.InsufficientPrivilege:
             return (BY_RECEIPT_ONLY,)
     return ()

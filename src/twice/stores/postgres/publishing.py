@@ -38,7 +38,7 @@ from twice.stores.postgres.names import Name, column, definitions
 from twice.stores.postgres.sources import Source
 
 _COUNT_NOW = """
-coalesce((select h.changes + (select count(*) from {changes} c where c.relation = h.relation)
+coalesce((select h.changes + (select count(*) from {changes} c where c.relation = any(h.relations))
     from {heads} h where h.target = %(target)s), 0)
 """
 _FIRST = """
@@ -54,23 +54,24 @@ _KEPT = """
 select ended = '' and not gone and r.changes = {now} from {receipts} r where target = %(target)s and slot = %(slot)s
 """
 _HEAD = """
-insert into {heads} (target, n, relation, table_id)
-values (%(target)s, case when to_regclass(%(table)s) is null then -1 else 0 end, to_regclass(%(table)s)::oid,
-    coalesce(to_regclass(%(table)s)::oid::text, ''))
+insert into {heads} (target, n, tables, relations, table_id)
+values (%(target)s, case when to_regclass(%(table)s) is null then -1 else 0 end,
+    array_remove(array[case when to_regclass(%(table)s) is not null then %(table)s end], null),
+    array_remove(array[to_regclass(%(table)s)::oid], null), coalesce(to_regclass(%(table)s)::oid::text, ''))
 on conflict do nothing
 """
 _MOVE = """
-update {heads} set n = n + 1, owner = %(owner)s
+update {heads} h set n = n + 1, owner = %(owner)s
 where target = %(target)s and owner in ('', %(owner)s) and (n = %(base)s or not %(compares)s)
     and not swept ? %(attempt)s and not more ? 'sealed'
-returning n, relation, to_regclass(%(table)s)::oid
+returning n, tables, relations, {there}
 """
 _LEFT = """
-update {heads} set relation = to_regclass(%(table)s)::oid,
-    table_id = case when table_id = '' or %(made)s then coalesce(to_regclass(%(table)s)::oid::text, '') else table_id end,
+update {heads} h set tables = %(tables)s, relations = {there},
+    table_id = case when table_id = '' or %(made)s then coalesce(({there})[1]::text, '') else table_id end,
     data_version = case when %(changed)s then n else data_version end,
-    changes = changes + case when relation = to_regclass(%(table)s)::oid then 0
-        else (select count(*) from {changes} c where c.relation = {heads}.relation) end,
+    changes = changes + (select count(*) from {changes} c
+        where c.relation = any(h.relations) and not c.relation = any({there})),
     outside = case when %(outside)s = '' then outside else %(outside)s end
 where target = %(target)s
 """
@@ -135,32 +136,36 @@ def _in_transaction(
     connection.execute(mark, [bookkeeping.PUBLISHING, work.attempt])
     _move_receipts(connection, books, name, staged, receipts)
     reach("postgres.receipt.moved")
-    number, before, there = _move_head(connection, books, name, work, receipts[0].owner)
+    head = _move_head(connection, books, name, work, receipts[0].owner)
     reach("postgres.head.moved")
     slots = [receipt.slot for receipt in receipts]
-    if before is not None and before != there:
-        why = bookkeeping.MADE_AGAIN if there else bookkeeping.DROPPED
-        _end(connection, books, name, slots, why, gone=there is None)
+    broken = bookkeeping.what_broke(head.left, head.found)
+    if broken and staged.keeps:
+        raise Conflict("the rows that were to be kept are gone")
+    if broken:
+        _end(connection, books, name, slots, broken, gone=broken == bookkeeping.DROPPED)
     changed = Changed()
     notes: tuple[str, ...] = ()
     tables: tuple[Change, ...] = (change, *change.others) if change else ()
-    for part in tables:
-        counted, said = _apply(connection, part, work)
+    for place, part in enumerate(tables):
+        counted, said = _apply(connection, books, part, work, place)
         changed, notes = Changed(changed.total + counted.total), notes + said
     reach("postgres.rows.moved")
     outside = ""
     if change and change.how == "table":
-        _end(connection, books, name, slots, f"{REPLACED} {number}", gone=True)
-        outside = f"version {number}"
-    _write_receipts(connection, books, name, receipts, number)
+        _end(connection, books, name, slots, f"{REPLACED} {head.number}", gone=True)
+        outside = f"version {head.number}"
+    _write_receipts(connection, books, name, receipts, head.number)
+    filled = {*head.tables, *(part.name.text for part in tables if part.fits.types)}
     facts = {
         "target": name.table,
-        "table": name.text,
-        "made": there is None,
+        "tables": sorted(filled),
+        "made": broken == bookkeeping.DROPPED,
         "changed": bool(changed.total) or bool(change and change.how == "table"),
         "outside": outside,
     }
-    connection.execute(books.filled_in(_LEFT), facts)
+    there = bookkeeping.there(sql.Placeholder("tables") + sql.SQL("::text[]"))
+    connection.execute(books.filled_in(_LEFT, there=there), facts)
     return notes
 
 
@@ -187,10 +192,18 @@ def _move_receipts(
             raise Conflict("the slot's fence moved")
 
 
-def _move_head(
-    connection: Connection, books: Books, name: Name, work: Work, owner: str
-) -> tuple[int, int | None, int | None]:
-    """Apply the head rule; return the new number, the table that the last publish left, and the one that is there."""
+@dataclass(frozen=True)
+class _Head:
+    """A target's head after it was moved: its number, its tables, their oids at the last publish and now."""
+
+    number: int
+    tables: list[str]
+    left: list[int | None]
+    found: list[int | None]
+
+
+def _move_head(connection: Connection, books: Books, name: Name, work: Work, owner: str) -> _Head:
+    """Apply the head rule, and tell which tables the last publish left."""
     values = {
         "target": name.table,
         "table": name.text,
@@ -200,11 +213,11 @@ def _move_head(
         "attempt": work.attempt,
     }
     connection.execute(books.filled_in(_HEAD), values)
-    moved = connection.execute(books.filled_in(_MOVE), values).fetchone()
+    there = bookkeeping.there(sql.SQL("h.tables"))
+    moved = connection.execute(books.filled_in(_MOVE, there=there), values).fetchone()
     if moved is None:
         raise Conflict("the head moved, or the target is not this ledger's any more")
-    number, before, there = moved
-    return number, before, there
+    return _Head(*moved)
 
 
 def _write_receipts(connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int) -> None:
@@ -221,7 +234,9 @@ def _end(connection: Connection, books: Books, name: Name, slots: list[str], why
     connection.execute(books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone})
 
 
-def _apply(connection: Connection, change: Change, work: Work) -> tuple[Changed, tuple[str, ...]]:
+def _apply(
+    connection: Connection, books: Books, change: Change, work: Work, place: int
+) -> tuple[Changed, tuple[str, ...]]:
     """Do to a table what the attempt is about, in the columns that it has now."""
     name = change.name
     if bookkeeping.columns_of(connection, name) != change.fits.table:
@@ -229,9 +244,9 @@ def _apply(connection: Connection, change: Change, work: Work) -> tuple[Changed,
     if not change.fits.types:
         return Changed(), ()
     _shape(connection, name, change.fits)
-    notes = proofs.guard(connection, name)
+    notes = proofs.guard(connection, name, books.schema)
     reach("postgres.table.ready")
-    relation = change.source.opened(connection)
+    relation = change.source.opened(connection, place)
     if change.rule:
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
@@ -328,6 +343,6 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                     connection.execute(
                         books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values
                     )
-                proofs.guard(connection, name)
+                proofs.guard(connection, name, name.schema)
             reach("postgres.owner.before")
         connection.execute("commit")

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from twice.abilities import Repeated, Repeats, Trouble
 from twice.errors import NotPublished
-from twice.stores.postgres import bookkeeping, proofs, tasks
+from twice.stores.postgres import arrow, bookkeeping, proofs, tasks
 from twice.stores.postgres.connections import Connection, comma, connected, one
 from twice.stores.postgres.kinds import Column, arrow_type, kind_of
 from twice.stores.postgres.names import Name, column
@@ -66,7 +66,7 @@ def frame(url: str, name: Name, spark: Any) -> Any:
         connection.execute("set local idle_in_transaction_session_timeout = 0")
         parts = connection.execute(_LEAVES, {"name": name.text}).fetchall()
         if sum(size for _, _, size, _ in parts) <= _FEW_BYTES:
-            return spark.createDataFrame(fetched(url, name))
+            return arrow.framed(spark, fetched(url, name))
         snapshot = one(connection.execute("select pg_export_snapshot()"))[0]
         ranges = [
             (schema, table, start, start + _PAGES_A_TASK)
@@ -75,7 +75,7 @@ def frame(url: str, name: Name, spark: Any) -> Any:
         ]
         reading = Reading(tasks.address_of(url), snapshot, columns)
         asked = spark.createDataFrame(ranges, "schema string, name string, low bigint, high bigint")
-        found = asked.repartition(len(ranges)).mapInArrow(_fetch_with(reading), _spark_schema(columns))
+        found = arrow.mapped(asked.repartition(len(ranges)), _fetch_with(reading), _spark_schema(columns))
         return found.localCheckpoint(eager=True)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from twice.abilities import Rows
 from twice.errors import NotPublished
 from twice.slices import column_taken
-from twice.stores.postgres import kinds
+from twice.stores.postgres import arrow, kinds
 
 
 def is_frame(rows: Rows) -> bool:
@@ -80,7 +80,7 @@ def united(parts: Sequence[Rows]) -> Rows:
     from twice.stores import frames
 
     session = frames_at_hand[0].sparkSession
-    return frames.united([part if is_frame(part) else session.createDataFrame(held(part)) for part in parts])
+    return frames.united([part if is_frame(part) else arrow.framed(session, held(part)) for part in parts])
 
 
 def plain(table: pa.Table) -> list[list[Any]]:

@@ -19,7 +19,6 @@ from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
 from twice.stores.postgres import bookkeeping, conditions, merging, tasks
-from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
 from twice.stores.postgres.names import Name, checked, column
@@ -114,7 +113,6 @@ class Stager:
     ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
-            Books(self.name.schema).make(connection)
             table = bookkeeping.columns_of(connection, self.name)
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:

@@ -104,9 +104,9 @@ class PostgresStore(
         """Read the receipts, in one statement."""
         table = self._name(name)
         from twice.stores.postgres import bookkeeping
-        from twice.stores.postgres.connections import connected, nothing_lands
+        from twice.stores.postgres.connections import connected, readable
 
-        with connected(self._url) as connection, nothing_lands(name):
+        with connected(self._url) as connection, readable(name):
             return bookkeeping.look(connection, table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:

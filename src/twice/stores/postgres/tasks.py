@@ -9,6 +9,7 @@ that the task told no longer fits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +22,7 @@ from twice.abilities import Work
 from twice.errors import NotPublished
 from twice.runs import digest
 from twice.slices import quoted
+from twice.stores.postgres import arrow
 from twice.stores.postgres.connections import Connection, connected, parameters
 from twice.stores.postgres.names import MOST_BYTES, Name, checked, definitions
 from twice.stores.postgres.sources import Source, Stored
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _FEW_BYTES = 256 * 1024
 _ANSWER = "partition int, task bigint, name string, rows bigint, held binary"
 _STAGED = "twice_s"
+_SAID = re.compile(r"ERROR:\s+([^\n]+)")
+_WHERE = re.compile(r"CONTEXT:\s+COPY [^\n]*, column ([^\n:]+)")
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ class Staging:
 def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]) -> Source:
     """Write the rows of a frame in one pass, and say where each partition's are."""
     staging = Staging(address_of(url), name.schema, prefix_of(name, work.attempt), types)
-    answers = _sendable(rows, types).mapInArrow(_stage_with(staging), _ANSWER).collect()
+    try:
+        answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
+    except Exception as error:
+        raise _refused(error, work) or error from error
     by_partition: dict[int, Any] = {}
     for answer in answers:
         if answer["partition"] in by_partition:
@@ -65,6 +72,20 @@ def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]
     stored = tuple(Stored(Name(name.schema, part["name"]), part["rows"]) for part in parts if part["name"])
     few = [_from_bytes(part["held"]) for part in parts if part["held"]]
     return Source(types, pa.concat_tables(few) if few else pa.table({}), stored)
+
+
+def _refused(error: Exception, work: Work) -> NotPublished | None:
+    """Say what the server told a task, if that is why Spark failed."""
+    said = _SAID.search(str(error))
+    if said is None:
+        return None
+    where = _WHERE.search(str(error))
+    column_of = f" in the column {where[1]!r}" if where else ""
+    return NotPublished(
+        f"PostgreSQL refuses a row of {work.name}{column_of}: {said[1].strip()}.",
+        "Nothing was published, and the target is as it was.",
+        "Correct the rows in the transform.",
+    )
 
 
 def address_of(url: str) -> str:

@@ -19,7 +19,7 @@ from twice.stores.postgres.names import Name
 _COUNTED = """
 with counted as (
     delete from {changes} where at < now() - interval '30 days'
-        and relation = (select relation from {heads} where target = %(target)s) returning 1
+        and relation = any((select relations from {heads} where target = %(target)s)::oid[]) returning 1
 )
 update {heads} set changes = changes + (select count(*) from counted)
 where target = %(target)s and (select count(*) from counted) > 0
