@@ -1,6 +1,6 @@
-"""What does SIGKILL of a whole Spark driver, its JVM included, do to a table of PostgreSQL, and what is left of its staging?
+"""What does SIGKILL of a whole Spark driver, its JVM included, or of its server, do to a table of PostgreSQL?
 
-Thirty drivers under `make prove`, one of them under `make test`.
+The rows are staged by tasks, in tables that are not logged. Thirty drivers under `make prove`, one of them under `make test`.
 """
 
 import random
@@ -11,12 +11,13 @@ import pytest
 
 from databases import Database
 from twice.cli.project import visits_csv, write_example
-from twice.prover.killers import recorded_points, run_command
+from twice.prover.killers import recorded_points, run_asleep, run_command
+from twice.servers.postgres import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
 SEED = 20241007
 DRIVERS = 30
-ROWS = 12
+ROWS = 40_000  # more than a driver holds: tasks stage them in tables of their own
 WORDS = ("run", "visits", "--at", "2024-10-07", "--yes")
 
 
@@ -45,6 +46,13 @@ class Project:
 
     def run(self, fault=""):
         return run_command(WORDS, self.folder, fault, self.settings)
+
+    def run_while(self, point, meanwhile):
+        return run_asleep(WORDS, self.folder, f"pause:{point}", self.settings, meanwhile)
+
+    def tidy(self):
+        swept = run_command(("tidy",), self.folder, "", self.settings)
+        assert swept.code == 0, swept.output
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +90,36 @@ def test_a_driver_that_is_killed_leaves_the_table_whole_and_nothing_after_tidy(p
     assert len(after) == len(before)
     assert {page for _, page in after} & {f"/docs{project.edition}"}
     assert seen in (before, after)
-    swept = run_command(("tidy",), project.folder, "", project.settings)
-    assert swept.code == 0, swept.output
+    project.tidy()
     assert project.tables() == tables
     print(f"\ndriver {number}, seed {SEED + number}: killed at {fatal}")
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "postgres.staged",
+        *(pytest.param(one, marks=pytest.mark.prove) for one in ("publish.before", "postgres.rows.moved")),
+    ],
+)
+def test_a_server_that_is_killed_while_rows_are_staged_shows_nothing_of_them(tmp_path, point):
+    with PostgresServer() as server:
+        project = Project(tmp_path / "project", server)
+        project.next_edition()
+        assert project.run().code == 0
+        before, tables = project.rows(), project.tables()
+        project.next_edition()
+
+        def crash():
+            server.kill()
+            server.start()
+
+        ended = project.run_while(point, crash)
+        assert ended.code == 1, ended.output
+        assert project.rows() == before
+        again = project.run()
+        assert again.code == 0, again.output
+        assert len(project.rows()) == len(before)
+        assert project.rows() != before
+        project.tidy()
+        assert project.tables() == tables
