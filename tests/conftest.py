@@ -4,14 +4,15 @@ import itertools
 
 import pytest
 
+from databases import Database
 from telling import is_left_to_prove
-from worlds import STORES, World
+from worlds import STORES, WITHOUT_SPARK, World, lacks
 
 pytest_plugins = ("servers",)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--stores", default=",".join(STORES), help="which stores to try: memory,parquet,delta")
+    parser.addoption("--stores", default=",".join(STORES), help=f"which stores to try: {','.join(STORES)}")
     parser.addoption("--every-kill", action="store_true", help="kill at every point with SIGKILL, not at a sample")
 
 
@@ -19,8 +20,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "postgres_server" in item.fixturenames:
             item.add_marker("postgres")
-    if not config.getoption("--every-kill"):
-        left = [item for item in items if is_left_to_prove(item)]
+    every = config.getoption("--every-kill")
+    left = [item for item in items if lacks(item) or (is_left_to_prove(item) and not every)]
+    if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 
@@ -30,9 +32,12 @@ def pytest_generate_tests(metafunc):
         chosen = metafunc.config.getoption("--stores").split(",")
         only = metafunc.definition.get_closest_marker("stores")
         wanted = [kind for kind in (only.args if only else STORES) if kind in chosen]
-        metafunc.parametrize(
-            "kind", [pytest.param(kind, marks=[] if kind == "memory" else [pytest.mark.spark]) for kind in wanted]
-        )
+        metafunc.parametrize("kind", [pytest.param(kind, marks=_marks(kind)) for kind in wanted])
+
+
+def _marks(kind):
+    needed = {"postgres": [pytest.mark.postgres]}
+    return needed.get(kind, [] if kind in WITHOUT_SPARK else [pytest.mark.spark])
 
 
 @pytest.fixture(scope="session")
@@ -55,23 +60,32 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def session(kind, request):
-    return None if kind == "memory" else request.getfixturevalue("spark")
+    return None if kind in WITHOUT_SPARK else request.getfixturevalue("spark")
 
 
 @pytest.fixture
-def world(kind, session, tmp_path):
-    return World(tmp_path / "world", kind, session)
+def new_database(kind, request):
+    """Return a maker of empty databases, where the store is one; they go with the server."""
+    if kind != "postgres":
+        return lambda: None
+    server = request.getfixturevalue("postgres_server")
+    return lambda: Database.made(server)
 
 
 @pytest.fixture
-def make_world(kind, session, tmp_path):
+def world(kind, session, tmp_path, new_database):
+    return World(tmp_path / "world", kind, session, database=new_database())
+
+
+@pytest.fixture
+def make_world(kind, session, tmp_path, new_database):
     """Return a maker of fresh worlds on one store."""
     count = 0
 
     def make(**settings):
         nonlocal count
         count += 1
-        return World(tmp_path / f"world{count}", kind, session, **settings)
+        return World(tmp_path / f"world{count}", kind, session, database=new_database(), **settings)
 
     return make
 

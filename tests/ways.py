@@ -163,7 +163,7 @@ class StagingArea(MemoryStore):
             self.late.append(lambda: self.publish(work, staged, receipts))
             raise LostReply("the connection is gone")
         kind, rows, bounds = self.staging.get(work.attempt, ("slice", [], None))
-        super().publish(work, replace(staged, handle=(kind, rows, bounds or _Nothing())), receipts)
+        return super().publish(work, replace(staged, handle=(kind, rows, bounds or _Nothing())), receipts)
 
     def discard(self, work, staged):
         self.staging.pop(work.attempt, None)

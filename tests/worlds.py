@@ -9,7 +9,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import twice
+from databases import Database
 from twice import settings
 from twice.fingerprint import Place
 from twice.pipelines import Pipeline, pipeline
@@ -18,15 +21,18 @@ from twice.prover import Snapshot
 from twice.sources.files import Files, FileSet
 from twice.stores import manifest
 from twice.stores.memory import MemoryStore
+from twice.stores.postgres import PostgresStore
+from twice.stores.registry import store_class
 
-STORES = ("memory", "parquet", "delta")
+STORES = ("memory", "parquet", "delta", "postgres")
+WITHOUT_SPARK = ("memory", "postgres")
 SCHEMA = "id string, day date"
 NAME = "lake/out"
 
 
 @dataclass(frozen=True)
 class PlainFiles:
-    """Files of JSON lines, read without Spark, for the memory store."""
+    """Files of JSON lines, read without Spark, for stores that take plain rows."""
 
     files: Files
 
@@ -56,6 +62,19 @@ class PlainSet:
                 row = json.loads(line)
                 rows.append({**row, **({"day": date.fromisoformat(row["day"])} if row.get("day") else {})})
         return rows
+
+
+def needing(pattern):
+    """Return the mark of a test that tries a pattern: it is for stores that carry it."""
+    return pytest.mark.needs(*(ability.__name__ for ability in pattern.requires))
+
+
+def lacks(item) -> bool:
+    """Tell whether a test is about something that its store cannot do."""
+    given = getattr(item, "callspec", None)
+    kind = given.params.get("kind") if given else None
+    needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+    return bool(needed) and kind in STORES and not needed <= {one.__name__ for one in store_class(kind).__mro__}
 
 
 def same(rows):
@@ -93,11 +112,13 @@ class World:
     memory: MemoryStore = field(default_factory=MemoryStore)
     script: Callable[["World"], None] | None = None
     ledger_name: str = "ledger.db"
+    database: Database | None = None
 
     def copied(self, folder: Path) -> "World":
         """Return the same world in another folder, to be killed in this one's stead."""
         shutil.copytree(self.folder, folder)
-        return replace(self, folder=folder, memory=copy.deepcopy(self.memory))
+        database = self.database.copied() if self.database else None
+        return replace(self, folder=folder, memory=copy.deepcopy(self.memory), database=database)
 
     def __post_init__(self):
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
@@ -110,6 +131,8 @@ class World:
         }
         self.project = Project(settings.load(self.folder, overrides), self.spark)
         self.project._stores["memory"] = self.memory
+        if self.database:
+            self.project._stores["postgres"] = PostgresStore(self.database.url, self.project.engine)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -118,7 +141,7 @@ class World:
             name=self.name,
             every=self.every,
             start=self.start,
-            source=PlainFiles(source) if self.kind == "memory" else source,
+            source=PlainFiles(source) if self.plain else source,
             target=f"{self.kind}:{self.target}",
             pattern=self.pattern,
             **self.columns,
@@ -127,6 +150,11 @@ class World:
     def twin(self, **changes) -> "World":
         """Return another driver of the same project: same folder, same ledger, same store."""
         return replace(self, **changes)
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether rows are lists, and no Spark is there."""
+        return self.spark is None
 
     @property
     def store(self):
@@ -156,7 +184,7 @@ class World:
             found = (path for path in sorted(self.table().glob("*")) if path.is_file())
             return [{"id": line, "day": path.name} for path in found for line in path.read_text().splitlines()]
         try:
-            found = self.store.read(self.target)
+            found = self.database.rows(self.store, self.target) if self.database else self.store.read(self.target)
         except twice.NotPublished:
             return []
         return found if isinstance(found, list) else [row.asDict() for row in found.collect()]
@@ -219,6 +247,9 @@ class World:
         if self.kind == "memory":
             self.memory.meddle(self.target, [{"id": "foreign", "day": date(2024, 9, 20)}])
             return
+        if self.database:
+            self.database.overwrite(self.target, [("foreign", date(2024, 9, 20))])
+            return
         frame = self.spark.createDataFrame([("foreign", date(2024, 9, 20))], SCHEMA)
         frame.write.format(self.kind).mode("overwrite").save(str(self.table()))
 
@@ -227,6 +258,8 @@ class World:
         if self.kind == "memory":
             kept = [row for row in self.memory.read(self.target) if row["day"] != date.fromisoformat(day)]
             self.memory.meddle(self.target, kept)
+        elif self.database:
+            self.database.delete_day(self.target, day)
         elif self.kind == "delta":
             self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE day = DATE '{day}'")
         else:
@@ -258,6 +291,8 @@ class World:
     def drop(self):
         if self.kind == "memory":
             self.memory._tables.pop(self.target, None)
+        elif self.database:
+            self.database.drop_all()
         else:
             shutil.rmtree(self.table())
 
@@ -267,6 +302,8 @@ class World:
             return {
                 "rows": repr([row for row in self.memory.read(self.target) if row["day"].isoformat() == day]).encode()
             }
+        if self.database:
+            return {"rows": self.database.row_versions(self.target, day)}
         if self.kind == "delta":
             frame = self.spark.read.format("delta").load(str(self.table())).where(f"day = DATE '{day}'")
             paths = [Path(path.removeprefix("file:").replace("//", "/", 1)) for path in frame.inputFiles()]
@@ -276,7 +313,7 @@ class World:
 
     def all_files(self) -> list[str]:
         """Return the names of the files that are the table now."""
-        if self.kind == "memory":
+        if self.kind in WITHOUT_SPARK:
             return []
         if self.kind == "parquet":
             return sorted(file.path for file in manifest.newest(str(self.table())).files)

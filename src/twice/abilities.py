@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -165,6 +165,25 @@ class Trouble:
     named: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Opening:
+    """All that a store may be opened with; each takes what it needs.
+
+    Attributes:
+        root: Folder under which paths are.
+        engine: What starts Spark at the first need.
+        locations: Remembers where a catalog keeps its tables.
+        views: Schema of Spark's catalog for SQL views, or nothing.
+        url: How a server is reached. It may hold a password, and is never shown.
+    """
+
+    root: str
+    engine: Any
+    locations: Any = None
+    views: str = ""
+    url: str = field(default="", repr=False)
+
+
 @runtime_checkable
 class Store(Protocol):
     """What every store does: look, publish one staged change with its receipt, read, tidy."""
@@ -172,16 +191,22 @@ class Store(Protocol):
     kind: ClassVar[str]
     lacks: ClassVar[Mapping[str, str]]
 
+    @classmethod
+    @abstractmethod
+    def opened(cls, opening: Opening) -> Store:
+        """Open a store."""
+
     @abstractmethod
     def look(self, name: str) -> Sight:
         """Read a target's receipts, without starting a JVM."""
 
     @abstractmethod
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Make the staged rows visible together with the receipts, or neither.
 
         The first receipt is that of the slot itself; others are of companions. A receipt's generation
-        is one more than the fence that the plan saw, and the store compares each.
+        is one more than the fence that the plan saw, and the store compares each. Returns what the run's
+        outcome should say besides what was known when the rows were staged.
 
         Raises:
             Conflict: The target is not as `work.base` saw it, and nothing landed.

@@ -328,9 +328,10 @@ class _Attempt:
             raise
         reach("publish.before")
         try:
-            self.store.publish(work, staged, receipts)
+            said = self.store.publish(work, staged, receipts)
             reach("publish.after")
             reply = "landed"
+            staged = replace(staged, notes=staged.notes + said)
         except Conflict:
             reply = "refused"
         except (NotPublished, Busy, Misuse):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from twice import light, matrix, settings
-from twice.abilities import Store
+from twice.abilities import Opening, Store
 from twice.effects import Outside
 from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
@@ -224,7 +224,14 @@ class Project:
                 root = self.root / named.root if named else self.root
                 self.engine.need(self.kind(name))
                 self._stores[name] = make_store(
-                    self.kind(name), str(root), self.engine, _Locations(self, name), named.views if named else ""
+                    self.kind(name),
+                    Opening(
+                        root=str(root),
+                        engine=self.engine,
+                        locations=_Locations(self, name),
+                        views=named.views if named else "",
+                        url=named.url if named else settings.url_of_kind(name),
+                    ),
                 )
             return self._stores[name]
 

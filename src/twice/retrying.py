@@ -160,7 +160,7 @@ class _Filling:
             self._tell("retried", error, tries=self.tries)
         return allowed
 
-    def _tell(self, kind: str, error: Exception, **facts: Any) -> None:
+    def _tell(self, kind: str, error: BaseException, **facts: Any) -> None:
         known = error if isinstance(error, TwiceError) else TwiceError(explain(error))
         event = Event(kind, self.slot, generation=self.generation, reason=known.what, error=known, facts=facts)
         self.project.announce(event)

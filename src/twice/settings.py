@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULT
 _FREE_TABLES = ("spark.conf",)
 _OWN_SECTIONS = ("stores", "hooks")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_STORE_KEYS = ("kind", "root", "views")
+_STORE_KEYS = ("kind", "root", "views", "url")
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class StoreSettings:
     kind: str
     root: str
     views: str = ""
+    url: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,20 @@ class Settings:
         return frozenset(
             name for name in self.spark_conf if "${" in self.spark_conf_written.get(name, "") or says_secret(name)
         )
+
+
+def url_of_kind(kind: str) -> str:
+    """Return the URL of a kind of store that the environment names, such as TWICE_POSTGRES_URL, or nothing."""
+    return os.environ.get(f"TWICE_{kind.upper()}_URL", "")
+
+
+def _url_variable(store: str) -> str:
+    return f"TWICE_STORES_{re.sub('[^A-Za-z0-9]', '_', store).upper()}_URL"
+
+
+def url_variables(kind: str, stores: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables of the environment that say where stores of a kind are, before any file does."""
+    return (f"TWICE_{kind.upper()}_URL", *map(_url_variable, stores))
 
 
 def find_root(start: Path | None = None) -> Path | None:
@@ -211,7 +226,9 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")))
+        url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
+        url = url or url_of_kind(str(content["kind"]))
+        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
     return stores
 
 

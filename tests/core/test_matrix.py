@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Store
+from twice.abilities import Opening, ReplacesPartitions, ReplacesSlices, ReplacesTable, Store
 from twice.errors import Misuse, Unsupported
 from twice.matrix import VARIANTS, Cell, cells, check, missing
 from twice.patterns.data_overwrite import DataOverwrite
@@ -88,7 +88,7 @@ def test_a_refusal_names_the_ability_the_reason_and_the_alternatives(with_tape):
     message = (
         "tape cannot carry the pattern 'data_overwrite' for pipeline 'orders'.\n"
         "  It needs ReplacesSlices; a tape is written from its start.\n"
-        "  Use 'data_overwrite (table)' (tape supports it), or a target that can: memory, parquet, delta."
+        "  Use 'data_overwrite (table)' (tape supports it), or a target that can: memory, parquet, delta, postgres."
     )
     with pytest.raises(Unsupported, match=f"^{re.escape(message)}$") as refused:
         check(DataOverwrite(slice="day"), "tape", "orders")
@@ -101,7 +101,7 @@ def test_a_refusal_without_a_reason_says_so(with_tape):
 
 
 def test_a_store_that_can_do_nothing_names_others_alone(with_tape):
-    with pytest.raises(Unsupported, match=r"a target that can: memory, parquet, delta, tape.$") as refused:
+    with pytest.raises(Unsupported, match=r"a target that can: memory, parquet, delta, postgres, tape.$") as refused:
         check(DataOverwrite(), "stone", "orders")
     assert "stone supports" not in str(refused.value)
 
@@ -115,7 +115,7 @@ def test_an_unknown_store_is_refused_with_a_suggestion():
 
 
 def test_a_memory_store_needs_no_root():
-    assert make_store("memory", "", None, None).look("lake/out").exists is False
+    assert make_store("memory", Opening("", None)).look("lake/out").exists is False
 
 
 @pytest.mark.parametrize("kind_", kinds())

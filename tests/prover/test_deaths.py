@@ -8,6 +8,7 @@ import twice
 from twice.faults import Died, armed, dying_at
 from twice.handovers import take_over
 from twice.prover import check, deaths_at_every_point
+from worlds import WITHOUT_SPARK, needing
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -35,17 +36,17 @@ CORRECTED = [shape for shape in SHAPES if shape != "append"]
 def thorough(kind, request):
     """Memory, and the slice on every store, is tried at every point; other shapes where it tells most, or by `make prove`."""
     shape = request.node.callspec.params.get("shape")
-    return kind == "memory" or shape == "slice" or request.config.getoption("--every-kill")
+    return kind in WITHOUT_SPARK or shape == "slice" or request.config.getoption("--every-kill")
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [pytest.param(name, marks=needing(SHAPES[name])) for name in SHAPES])
 def test_81_death_in_a_first_run(make_world, copies_of, thorough, shape):
     world = make_world(pattern=SHAPES[shape], script=lambda w: w.run(DAY))
     world.put(DAY, ["a", "b"])
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
-@pytest.mark.parametrize("shape", CORRECTED)
+@pytest.mark.parametrize("shape", [pytest.param(name, marks=needing(SHAPES[name])) for name in CORRECTED])
 def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of, thorough, shape):
     world = make_world(pattern=SHAPES[shape], script=lambda w: w.run(NEXT))
     for day in (DAY, NEXT):
@@ -56,6 +57,7 @@ def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.parametrize("visible", ["result", "each"])
 def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough, visible):
     world = make_world(pattern=twice.stateful_merger(keys=["id"], visible=visible), script=lambda w: w.run(DAY))
@@ -66,6 +68,7 @@ def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough, 
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
+@pytest.mark.needs("Drafts")
 def test_81_death_while_an_older_version_is_restored(make_world, copies_of, thorough):
     def script(world):
         twice.restore(f"{world.kind}:{world.target}", 0, project=world.project)
@@ -117,7 +120,7 @@ def test_81_death_while_leftovers_are_swept(make_world, copies_of, thorough):
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 4
 
 
-@pytest.mark.parametrize("shape", CORRECTED)
+@pytest.mark.parametrize("shape", [pytest.param(name, marks=needing(SHAPES[name])) for name in CORRECTED])
 def test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones(make_world, shape):
     world = make_world(pattern=SHAPES[shape])
     for day in (DAY, NEXT):
@@ -127,7 +130,7 @@ def test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones(make_world, sh
     seen = [world.rows()]
 
     def look(point):
-        if point.startswith(("publish", "memory", "parquet", "delta", "view", "read")):
+        if point.startswith(("publish", "memory", "parquet", "delta", "postgres", "view", "read")):
             seen.append(world.rows())
 
     with armed(look):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import twice
+from databases import Database
 from points import points_in
 from twice import settings
 from twice.cli.views import _groups
-from twice.faults import armed, recording
+from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
 from twice.ledger import AttemptRecord
@@ -26,7 +27,14 @@ from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
 
 SOURCE = Path(twice.__file__).parent
-SPARK = ("stores/parquet", "stores/delta", "stores/files.py", "stores/views.py", "stores/histories.py")
+SPARK = (
+    "stores/postgres",
+    "stores/parquet",
+    "stores/delta",
+    "stores/files.py",
+    "stores/views.py",
+    "stores/histories.py",
+)
 
 
 def points_of_the_code(*, with_spark):
@@ -133,6 +141,22 @@ def pass_over_lineage(make):
     world.run(DAY)
 
 
+def pass_over_a_database(make):
+    """Publish rows that tasks staged, sweep what a dead attempt left, give back, take over."""
+    world = make()
+    world.transform = lambda rows: world.spark.range(0, 40_000, 1, 1).selectExpr(
+        "concat('row ', id) AS id", f"DATE '{DAY}' AS day"
+    )
+    world.put(DAY, ["a"])
+
+    with armed(dying_at("publish.before")), pytest.raises(Died):
+        world.run(DAY)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.run(DAY)
+    release(world.store, world.project.ledger, world.target)
+    take_over(world.store, world.project.ledger, world.target)
+
+
 PASSES = {
     "memory": (
         pass_over_a_move,
@@ -145,15 +169,21 @@ PASSES = {
     ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),
+    "postgres": (pass_over_a_database, pass_over_a_history),
 }
 
 
-def reached_on(kind, folder, spark=None):
+def reached_on(kind, folder, spark=None, server=None):
     """Return the points that are reached by what there is to do on one store."""
     reached, numbers = [], itertools.count()
+
+    def make(**settings):
+        database = Database.made(server) if kind == "postgres" else None
+        return World(folder / f"{kind}{next(numbers)}", kind, spark, database=database, **settings)
+
     with armed(recording(reached)):
         for act in PASSES[kind]:
-            act(lambda **settings: World(folder / f"{kind}{next(numbers)}", kind, spark, **settings))
+            act(make)
     return reached
 
 
@@ -178,8 +208,8 @@ def test_every_point_that_needs_no_jvm_is_reached(tmp_path):
 
 
 @pytest.mark.spark
-def test_every_point_is_reached(tmp_path, spark):
-    reached = [point for kind in PASSES for point in reached_on(kind, tmp_path, spark)]
+def test_every_point_is_reached(tmp_path, spark, postgres_server):
+    reached = [point for kind in PASSES for point in reached_on(kind, tmp_path, spark, postgres_server)]
     pass_over_a_log(Linked(tmp_path / "log"), reached)
     file = twice.keyed(file="{start:%Y%m%d}.csv", marker=".done")
     delivered = World(tmp_path / "files", "parquet", spark, pattern=file)

@@ -105,6 +105,24 @@ def test_a_real_death_is_died_and_survived(kind, spark, project, trial):
     assert found(proof) == {}
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "trial",
+    [
+        "postgres.commit/cut-after",
+        *(pytest.param(f"postgres.commit/cut-{how}", marks=pytest.mark.prove) for how in ("before", "during")),
+        *(pytest.param(f"{name}", marks=pytest.mark.prove) for name in ("publish.after/kill", "publish.before/pause")),
+    ],
+)
+def test_a_postgres_target_is_proven_on_a_server_of_its_own(spark, project, monkeypatch, trial):
+    """The user's own server is never spoken to: there is none at this address."""
+    monkeypatch.setenv("TWICE_POSTGRES_URL", "postgresql://ann@127.0.0.1:1/none")
+    proof = twice.prove("visits", project=project("postgres"), spark=spark, only=trial)
+    assert [one.trial.name for one in proof.tried] == [trial]
+    assert found(proof) == {}
+    assert proof.store == "postgres"
+
+
 @pytest.mark.stores("parquet")
 @pytest.mark.parametrize(
     "trial",

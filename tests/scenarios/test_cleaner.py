@@ -9,6 +9,8 @@ from twice.errors import Misuse, NotPublished
 from twice.faults import armed
 from worlds import once_at
 
+pytestmark = [pytest.mark.needs("UnitesTables")]
+
 WEEK = ["2023-11-06", "2023-11-07", "2023-11-08", "2023-11-09"]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import twice
 from twice.errors import NotPublished
+from worlds import needing
 
 DAY, NEXT = "2024-09-20", "2024-09-21"
 NARROW, WIDE = "id string, day date", "id string, day date, n int"
@@ -18,7 +19,7 @@ PATTERNS = {
 }
 
 
-@pytest.fixture(params=PATTERNS)
+@pytest.fixture(params=[pytest.param(name, marks=needing(make())) for name, make in PATTERNS.items()])
 def filled(request, make_world):
     """Return a maker of worlds whose table holds one day in the narrow schema."""
 
@@ -53,7 +54,9 @@ def test_a_new_column_is_added_if_declared(filled):
     assert world.run(NEXT).state == "skipped"
 
 
-@pytest.mark.parametrize("pattern", [PATTERNS["slice"], PATTERNS["table"], PATTERNS["proxy"]])
+@pytest.mark.parametrize(
+    "pattern", [pytest.param(PATTERNS[name], marks=needing(PATTERNS[name]())) for name in ("slice", "table", "proxy")]
+)
 def test_a_missing_column_is_refused_or_null(make_world, pattern):
     world = make_world(schema=WIDE, pattern=pattern())
     put_wide(world, DAY)
@@ -113,6 +116,7 @@ def test_a_merge_adds_a_column_and_updates_a_row_in_one_publish(make_world):
     assert world.table_rows("id", "n") == [("a", 1), ("b", None), ("c", 2)]
 
 
+@pytest.mark.needs("UnitesTables")
 def test_tables_that_are_read_together_have_the_same_types(make_world):
     world = make_world(pattern=twice.fast_metadata_cleaner(period="day"), schema=NARROW)
     world.put_rows(DAY, [{"id": "a", "day": DAY}])

@@ -189,7 +189,7 @@ def test_a_whole_table_gets_new_columns_as_declared(make_world):
     world = make_world(pattern=twice.data_overwrite(), columns={"on_new_column": "add"})
     world.put("2024-09-20", ["a"])
     world.run("2024-09-20")
-    if world.kind == "memory":
+    if world.plain:
         world.transform = lambda rows: [{"id": row["id"], "day": row["day"], "n": 1} for row in rows]
     else:
         world.transform = lambda rows: rows.selectExpr("id", "day", "1 AS n")
@@ -204,7 +204,7 @@ def test_a_new_missing_or_changed_column_is_refused_in_a_slice(world):
     world.run("2024-09-20")
     changes = (
         [lambda rows: [{**row, "extra": 1} for row in rows], lambda rows: [{"day": row["day"]} for row in rows]]
-        if world.kind == "memory"
+        if world.plain
         else [
             lambda rows: rows.selectExpr("*", "1 AS extra"),
             lambda rows: rows.drop("id"),

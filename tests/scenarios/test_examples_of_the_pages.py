@@ -130,6 +130,14 @@ GIVEN = {
 }
 
 
+@pytest.fixture
+def _database(page, request, monkeypatch):
+    """Give an empty database to a page that writes to one."""
+    if "postgres:" in (ROOT / page).read_text():
+        monkeypatch.setenv("TWICE_POSTGRES_URL", request.getfixturevalue("postgres_url"))
+
+
+@pytest.mark.usefixtures("_database")
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in WITH_TESTS_OF_THEIR_OWN])
 def test_the_examples_run(walk, page):
     GIVEN.get(page, lambda _: None)(walk)

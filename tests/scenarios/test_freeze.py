@@ -9,6 +9,8 @@ from twice.faults import Died, armed, dying_at
 from twice.intervals import parse_moment
 from twice.prover import check, deaths_at_every_point
 
+pytestmark = [pytest.mark.needs("UnitesTables")]
+
 DAYS = ["2023-11-06", "2023-11-07", "2023-11-13", "2023-12-25", "2024-01-02"]
 
 

@@ -25,6 +25,7 @@ def by_name(world, column):
     return found
 
 
+@pytest.mark.needs("UnitesTables")
 def test_a_table_a_slot(make_world):
     world = make_world(pattern=twice.keyed(table="{start:%Y%m%d}"))
     put(world)
@@ -37,6 +38,7 @@ def test_a_table_a_slot(make_world):
     assert by_name(world, "table_name")["20240921"] == 1
 
 
+@pytest.mark.needs("UnitesTables")
 def test_two_slots_under_one_name_are_refused(make_world):
     world = make_world(pattern=twice.keyed(table="{start:%Y%m}"))
     put(world)
@@ -67,6 +69,7 @@ def test_rows_under_their_keys(make_world):
     assert world.table_rows("id") == [("a",), ("b",), ("c",)]
 
 
+@pytest.mark.needs("UnitesTables")
 @pytest.mark.stores("memory")
 def test_bad_names_are_refused(make_world):
     with pytest.raises(Misuse, match="the same for every slot"):

@@ -5,6 +5,8 @@ import pytest
 import twice
 from twice.errors import Fenced, Misuse, ProofGone, Stranger
 
+pytestmark = [pytest.mark.needs("PointsAtVersions")]
+
 DAYS = ["2024-09-20", "2024-09-21", "2024-09-22", "2024-09-23"]
 D1 = ["galaxy", "iphone", "htc"]
 D4 = ["air-ventura", "pro-ventura", "pro-sonoma", "air-catalina"]

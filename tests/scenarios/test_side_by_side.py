@@ -4,6 +4,7 @@ import pytest
 
 import twice
 from twice.faults import Died, armed, dying_at
+from worlds import needing
 
 DAYS = [f"2024-09-{day}" for day in range(20, 26)]
 SHAPES = {
@@ -15,7 +16,7 @@ SHAPES = {
 }
 
 
-@pytest.fixture(params=SHAPES)
+@pytest.fixture(params=[pytest.param(name, marks=needing(pattern)) for name, pattern in SHAPES.items()])
 def shape(request):
     return request.param
 

@@ -65,6 +65,7 @@ def versions(world):
     return [sight.receipts[world.slot(day)].first_version for day in DAYS]
 
 
+@pytest.mark.needs("Drafts")
 def test_32_first_pass(phones):
     for number, day in enumerate(DAYS):
         put(phones, day, P[day])
@@ -75,6 +76,7 @@ def test_32_first_pass(phones):
     assert (len(table(phones)), table(phones)["redmi-note-9"]) == (12, "xiaomi")
 
 
+@pytest.mark.needs("Drafts")
 def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(phones):
     first_pass(phones)
     before = phones.sight().version
@@ -84,6 +86,7 @@ def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(phones):
     assert phones.sight().version == before + 1
 
 
+@pytest.mark.needs("Drafts")
 def test_34_and_35_a_backfill_from_the_middle_twice(phones):
     first_pass(phones)
     old = versions(phones)
@@ -98,6 +101,7 @@ def test_34_and_35_a_backfill_from_the_middle_twice(phones):
     assert all(outcome.state == "skipped" for outcome in replay(phones, D20))
 
 
+@pytest.mark.needs("Drafts")
 def test_36_a_backfill_with_fixed_input(phones):
     first_pass(phones)
     put(phones, D23, FIXED)
@@ -108,6 +112,7 @@ def test_36_a_backfill_with_fixed_input(phones):
     assert phones.run(D24).state == "skipped"
 
 
+@pytest.mark.needs("Drafts")
 def test_38_a_backfill_from_the_very_first_day(phones):
     first_pass(phones)
     put(phones, D20, {"iphone-11": "apple", "galaxy-a33": "samsun"})
@@ -116,6 +121,7 @@ def test_38_a_backfill_from_the_very_first_day(phones):
     assert "iphone-12" not in table(phones)
 
 
+@pytest.mark.needs("Drafts")
 def test_40_an_empty_first_day_and_an_empty_day_between(phones):
     put(phones, D20, {})
     assert phones.run(D20).rows == 0
@@ -131,6 +137,7 @@ def test_40_an_empty_first_day_and_an_empty_day_between(phones):
     assert table(phones) == after(D21, D22, D23)
 
 
+@pytest.mark.needs("Drafts")
 def test_a_slot_that_was_left_out_and_filled_later(phones):
     for day in (D20, D22, D23):
         put(phones, day, P[day])
@@ -142,6 +149,7 @@ def test_a_slot_that_was_left_out_and_filled_later(phones):
     assert phones.sight().fence(phones.slot(D22)) == 2
 
 
+@pytest.mark.needs("Drafts")
 def test_many_slots_that_were_never_done_are_one_publish(phones):
     for day in DAYS:
         put(phones, day, P[day])
@@ -152,6 +160,7 @@ def test_many_slots_that_were_never_done_are_one_publish(phones):
     assert table(phones) == after(*DAYS)
 
 
+@pytest.mark.needs("Drafts")
 def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
     for day in (D20, D21, D23):
         put(phones, day, P[day])
@@ -160,6 +169,7 @@ def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
     assert table(phones) == after(D20, D21)
 
 
+@pytest.mark.needs("Drafts")
 def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(phones):
     first_pass(phones)
     put(phones, D20, {"iphone-11": "apple inc"})
@@ -174,6 +184,7 @@ def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(phon
     assert table(phones) == after(*DAYS, **{D20: {"iphone-11": "apple inc"}, D23: FIXED})
 
 
+@pytest.mark.needs("Drafts")
 def test_a_key_that_was_deleted_and_comes_back(make_world):
     pattern = twice.stateful_merger(keys=["id"], deleted="gone")
     world = make_world(pattern=pattern, schema="id string, brand string, gone boolean")
@@ -194,6 +205,7 @@ def test_a_key_that_was_deleted_and_comes_back(make_world):
     assert dict(world.table_rows("id", "brand")) == {"a": "one", "c": "two"}
 
 
+@pytest.mark.needs("Drafts")
 def test_50_duplicate_keys_in_a_days_file_are_named(phones):
     first_pass(phones)
     before = table(phones)
@@ -203,6 +215,7 @@ def test_50_duplicate_keys_in_a_days_file_are_named(phones):
     assert table(phones) == before
 
 
+@pytest.mark.needs("Drafts")
 def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(phones):
     first_pass(phones)
     put(phones, D22, {"galaxy-m54": "samsung"})
@@ -214,6 +227,7 @@ def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(phones):
     assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "samsung"}, D24: {"last": "one"}})
 
 
+@pytest.mark.needs("Drafts")
 def test_a_replay_needs_the_inputs_of_later_slots(phones):
     first_pass(phones)
     before = table(phones)
@@ -224,6 +238,7 @@ def test_a_replay_needs_the_inputs_of_later_slots(phones):
     assert table(phones) == before
 
 
+@pytest.mark.needs("Drafts")
 def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(phones):
     first_pass(phones)
     phones.run(D20, force=True)
@@ -237,6 +252,7 @@ def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(ph
     assert table(phones) == before
 
 
+@pytest.mark.needs("Drafts")
 def test_a_slot_without_a_calendar_is_refused(phones):
     with pytest.raises(twice.Misuse, match="no calendar"):
         twice.publish(
@@ -271,6 +287,7 @@ def states_of(world, act):
     return seen
 
 
+@pytest.mark.needs("Drafts")
 def test_33_and_36_each_state_is_shown_as_it_is_reached(shown):
     first_pass(shown)
     old = versions(shown)
@@ -286,6 +303,7 @@ def test_33_and_36_each_state_is_shown_as_it_is_reached(shown):
     assert shown.run(D24).state == "skipped"
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.parametrize("point", ["publish.after", "confirmed"])
 def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(shown, point):
     first_pass(shown)
@@ -306,6 +324,7 @@ def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(sho
 # ---------------------------------------------------------------- what is kept, and for how long
 
 
+@pytest.mark.needs("Drafts")
 def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(phones):
     first_pass(phones)
     with phones.project.ledger.transaction() as db:
@@ -317,6 +336,7 @@ def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(phones):
     assert versions(phones)[:2] == before[:2]
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet", "delta")
 def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(phones):
     first_pass(phones)
@@ -328,6 +348,7 @@ def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(phones):
     assert table(phones) == after(*DAYS)
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet", "delta")
 def test_49_without_the_version_and_the_inputs_nothing_changes(phones):
     first_pass(phones)
@@ -350,6 +371,7 @@ def expire(world, day):
         os.utime(following, (time.time() - 400 * 86_400,) * 2)
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("delta")
 def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
     put(phones, D20, P[D20])
@@ -359,6 +381,7 @@ def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
     assert detail["properties"]["delta.logRetentionDuration"] == "interval 367 days"
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet")
 def test_a_tidy_keeps_the_versions_that_a_replay_may_need(phones):
     first_pass(phones)
@@ -368,6 +391,7 @@ def test_a_tidy_keeps_the_versions_that_a_replay_may_need(phones):
     assert table(phones) == after(*DAYS)
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("delta")
 def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones):
     def maintain():
@@ -388,6 +412,7 @@ def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones)
 # ---------------------------------------------------------------- against neighbours
 
 
+@pytest.mark.needs("Drafts")
 def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(phones):
     first_pass(phones)
     put(phones, "2024-09-25", {"new": "one"})
@@ -398,6 +423,7 @@ def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(phones):
     assert phones.sight().fence(phones.slot("2024-09-25")) == 2
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
 def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(phones):
     first_pass(phones)
@@ -407,6 +433,7 @@ def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(phones):
     assert table(phones) == {**after(*DAYS), "pixel-7": "foreign"}
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("delta")
 def test_101_an_optimize_meanwhile_loses_nothing(phones):
     first_pass(phones)
@@ -417,6 +444,7 @@ def test_101_an_optimize_meanwhile_loses_nothing(phones):
     assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "fixed"}})
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory")
 def test_111_a_replay_that_loses_again_and_again_still_finishes(phones):
     phones.lease_seconds = 60
@@ -442,6 +470,7 @@ def test_111_a_replay_that_loses_again_and_again_still_finishes(phones):
     assert table(phones)["galaxy-m54"] == "fixed"
 
 
+@pytest.mark.needs("Drafts")
 def test_readers_of_a_long_replay_see_two_states(phones):
     days = [f"2024-09-{day:02}" for day in range(1, 31)]
     for number, day in enumerate(days):
@@ -462,6 +491,7 @@ def test_readers_of_a_long_replay_see_two_states(phones):
 # ---------------------------------------------------------------- from outside
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
 def test_97_a_foreign_change_stops_a_run_until_told(phones):
     first_pass(phones)
@@ -490,6 +520,7 @@ def meddle(world):
         world.spark.sql(f"UPDATE delta.`{world.table()}` SET brand = 'foreign' WHERE id = 'pixel-7'")
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
 def test_97_a_restore_by_hand_stops_a_run_until_told(phones):
     first_pass(phones)
@@ -505,6 +536,7 @@ def test_97_a_restore_by_hand_stops_a_run_until_told(phones):
     assert table(phones) == {**after(*DAYS), "new": "one"}
 
 
+@pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet")
 def test_97_a_lost_file_stops_a_run_and_force_brings_its_rows_back(phones):
     first_pass(phones)
@@ -524,6 +556,7 @@ def target(world):
     return f"{world.kind}:{world.target}"
 
 
+@pytest.mark.needs("Drafts")
 def test_versions_tell_their_slots_and_a_slot_names_a_version(phones):
     first_pass(phones)
     found = twice.versions(target(phones), project=phones.project)
@@ -537,6 +570,7 @@ def test_versions_tell_their_slots_and_a_slot_names_a_version(phones):
     assert {row["id"]: row["brand"] for row in plain} == after(D20, D21, D22)
 
 
+@pytest.mark.needs("Drafts")
 def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
     for day in DAYS:
         put(phones, day, P[day])
@@ -545,6 +579,7 @@ def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
         twice.read(phones.spark, target(phones), as_of=D22, project=phones.project)
 
 
+@pytest.mark.needs("Drafts")
 def test_a_restore_is_a_publish_and_proofs_follow_the_rows(phones):
     first_pass(phones)
     before = phones.sight()
@@ -563,6 +598,7 @@ def test_a_restore_is_a_publish_and_proofs_follow_the_rows(phones):
     assert phones.run(D24).state == "skipped"
 
 
+@pytest.mark.needs("Drafts")
 def test_a_restore_to_an_older_edition_does_not_vouch_for_it(phones):
     first_pass(phones)
     old = phones.sight().version
@@ -579,6 +615,7 @@ def test_a_restore_to_an_older_edition_does_not_vouch_for_it(phones):
     assert not phones.sight().ended
 
 
+@pytest.mark.needs("Drafts")
 def test_a_restore_to_what_is_no_version_is_refused(phones):
     first_pass(phones)
     with pytest.raises(twice.Misuse, match="no version 99"):
@@ -587,6 +624,7 @@ def test_a_restore_to_what_is_no_version_is_refused(phones):
         twice.restore(target(phones), "2024-09-10", project=phones.project)
 
 
+@pytest.mark.needs("Drafts")
 def test_a_diff_of_two_slots_tells_what_came_went_and_changed(phones):
     first_pass(phones)
     found = twice.diff(target(phones), D21, D23, keys=["id"], project=phones.project)

@@ -32,7 +32,7 @@ def loads(world):
 
     def source(name):
         files = Files(f"landing/{name}.jsonl", schema=SCHEMA)
-        return PlainFiles(files) if world.kind == "memory" else files
+        return PlainFiles(files) if world.plain else files
 
     def load(**asked):
         declared = pipeline(

@@ -48,6 +48,7 @@ def doctor_command(folder: str | None, output: str) -> int:
         _check("project", lambda: str(project.settings.file or f"{project.root} (no twice.toml, defaults)")),
         _check("pipelines", lambda: ", ".join(project.pipelines) or "none yet"),
         _check("jvm packages", lambda: _jars(project)),
+        _check("postgresql", lambda: _postgresql(project)),
         _check("ledger", lambda: _ledger(project)),
         _check("disk", lambda: _disk(str(project.root))),
         _check("targets", lambda: _targets(project)),
@@ -93,6 +94,18 @@ def _pyspark() -> str:
         return version("pyspark")
     except PackageNotFoundError:
         raise Misuse("PySpark is not installed.", fix="pip install 'twice[delta]'") from None
+
+
+def _postgresql(project: Project) -> str:
+    """Tell whether the packages that speak to PostgreSQL are there, if a pipeline needs them."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    if "postgres" not in project.engine.kinds:
+        return "not needed"
+    try:
+        return f"psycopg {version('psycopg')}, ADBC {version('adbc-driver-postgresql')}"
+    except PackageNotFoundError as error:
+        raise Misuse(f"{error.name} is not installed.", fix="pip install 'twice[postgres]'") from None
 
 
 def _jars(project: Project) -> str:

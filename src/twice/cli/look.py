@@ -237,7 +237,11 @@ def config_command(folder: str | None, output: str) -> None:
         (f"spark.conf.{name}", shown(name, written) if "${" not in written else written, "twice.toml")
         for name, written in found.spark_conf_written.items()
     ]
-    values += [(f"stores.{s.name}", mask(f"{s.kind} at {s.root or '.'}"), "twice.toml") for s in found.stores.values()]
+    # A URL may hold a password, and is not shown.
+    values += [
+        (f"stores.{s.name}", mask(f"{s.kind} at {'a URL' if s.url else s.root or '.'}"), "twice.toml")
+        for s in found.stores.values()
+    ]
     values += [(f"hooks.{kind}", ", ".join(named), "twice.toml") for kind, named in found.hooks.items()]
     if output == "json":
         print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]})

@@ -82,7 +82,9 @@ class PostgresLedger(Ledger):
     def _migrate(self, db: Connection) -> None:
         found = _schema(db, self._address.schema)
         if found is None:
-            db.execute(f"CREATE SCHEMA IF NOT EXISTS {self._address.schema}")
+            # IF NOT EXISTS asks for the right to create one, also where an administrator did so before.
+            if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname=?", (self._address.schema,)).fetchone():
+                db.execute(f"CREATE SCHEMA {self._address.schema}")
             db.execute("CREATE TABLE schema_number (number INTEGER NOT NULL)")
             db.execute("INSERT INTO schema_number VALUES (0)")
         for statement in statements_since(found or 0):

@@ -20,6 +20,7 @@ from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.codes import Code
+from twice.prover.databases import KIND
 from twice.runs import Slot, Target
 from twice.sources.files import Files
 from twice.sources.queries import Query
@@ -76,7 +77,7 @@ def check_provable(project: Project, pipeline: Pipeline) -> None:
                 "Name what it reads with tables=, or prove a pipeline that reads files.",
             )
         for target in getattr(source, "reads", ()):
-            _check_path(project, Target.parse(target), f"The source {name!r} of {pipeline.name}")
+            _check_source(project, Target.parse(target), f"The source {name!r} of {pipeline.name}")
     _check_effects(pipeline)
 
 
@@ -91,8 +92,18 @@ def _check_target(project: Project, pipeline: Pipeline) -> None:
         )
 
 
+def _check_source(project: Project, target: Target, what: str) -> None:
+    if project.kind(target.store) == KIND:
+        raise NotProvable(
+            f"{what} is {target.text}, a table of a PostgreSQL server.",
+            "A proof never speaks to the real server, and does not copy its tables.",
+            "Prove a pipeline that reads files.",
+        )
+    _check_path(project, target, what)
+
+
 def _check_path(project: Project, target: Target, what: str) -> None:
-    if project.kind(target.store) != "memory" and not target.is_path:
+    if project.kind(target.store) not in ("memory", KIND) and not target.is_path:
         raise NotProvable(
             f"{what} is {target.text}, a name in a catalog.",
             "A proof runs on copies, and a catalog's tables cannot be copied aside.",

@@ -205,4 +205,5 @@ def child_settings(world: ProjectWorld) -> dict[str, str]:
         "TWICE_RETRIES_PER_HOUR": "0",
         "TWICE_OUTPUT": "text",
     }
-    return chosen | quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    chosen |= quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    return {**chosen, **world.environment}

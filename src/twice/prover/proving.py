@@ -28,6 +28,8 @@ from twice.explain import explain
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.budget import Budget, seconds_of
+from twice.prover.cuts import cuts
+from twice.prover.databases import database_of
 from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
 from twice.prover.grounds import Ground, choose_slots, prepare
@@ -74,8 +76,12 @@ def prove(
     check_provable(home, chosen)
     slots = choose_slots(home, chosen, at, key)
     clock = Budget(None if full or only else seconds_of(budget))
-    with _workshop() as folder, _sessions(home, chosen, folder) as session:
-        ground = prepare(home, chosen, named, slots, folder, session)
+    with (
+        _workshop() as folder,
+        database_of(home, chosen.target.store) as database,
+        _sessions(home, chosen, folder) as session,
+    ):
+        ground = prepare(home, chosen, named, slots, folder, session, database)
         # One that is named is found whether or not it would be tried unasked.
         asked = bool(only)
         trials = _only(list(_trials(ground, seed, pairs=pairs or asked, full=full or asked)), only)
@@ -142,6 +148,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
     yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
     yield from deaths_at(ground, "lost-reply")
+    yield from cuts(ground)
     yield from twins(ground)
     if pairs:
         yield from pairs_of(ground, seed)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from twice.abilities import DeliversFiles, Delivery, Rows, Staged, Store, Swept, Work
+from twice.abilities import DeliversFiles, Delivery, Opening, Rows, Staged, Store, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt
@@ -57,6 +57,11 @@ class FilesStore(frames.SparkRows, Store, DeliversFiles):
     def __init__(self, root: str, engine: Any) -> None:
         self.root = root
         self.engine = engine
+
+    @classmethod
+    def opened(cls, opening: Opening) -> FilesStore:
+        """Open the folders under a root."""
+        return cls(opening.root, opening.engine)
 
     def table(self, name: str) -> str:
         """Return the folder of a target."""
@@ -103,7 +108,7 @@ class FilesStore(frames.SparkRows, Store, DeliversFiles):
         reach("files.synced")
         return Staged(count, handle=(file, work.attempt))
 
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Link the receipt, then give the file its final name."""
         folder = self.table(work.name)
         file, attempt = staged.handle
@@ -116,6 +121,7 @@ class FilesStore(frames.SparkRows, Store, DeliversFiles):
 
         log.publish(folder, work, receipts, change)
         self.settle(work.name)
+        return ()
 
     def settle(self, name: str) -> None:
         """Complete every delivery that is due, by the newest manifest and no other."""

@@ -42,7 +42,7 @@ class _Tables(Protocol):
     def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
         """Write what a merge changes."""
 
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Publish staged rows."""
 
 

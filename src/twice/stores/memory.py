@@ -25,6 +25,7 @@ from twice.abilities import (
     KeepsHistory,
     LookBack,
     Merges,
+    Opening,
     PointedAt,
     PointsAtVersions,
     Repeated,
@@ -125,6 +126,11 @@ class MemoryStore(
         copied._united = dict(self._united)
         copied._history = {name: dict(kept) for name, kept in self._history.items()}
         return copied
+
+    @classmethod
+    def opened(cls, opening: Opening) -> MemoryStore:  # noqa: ARG003 - every store is opened in one form
+        """Begin with no tables."""
+        return cls()
 
     def look(self, name: str) -> Sight:
         """Return the newest version's receipts."""
@@ -402,7 +408,7 @@ class MemoryStore(
         added = set(_columns(source)) - {*now.columns, *besides} if now.columns and source else set()
         return [(slot, {**dict.fromkeys(added), **row}) for slot, row in now.rows]
 
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Assign the next version, if the slots' fences (and the head) are as the plan saw them."""
         with self._lock:
             now = self._newest(work.name)
@@ -417,6 +423,7 @@ class MemoryStore(
                     )
                 staged = replace(staged, handle=None)
             self._append(work.name, self._next(work, now, staged, receipts))
+        return ()
 
     def _compare(self, work: Work, now: Version, staged: Staged, receipts: Sequence[Receipt]) -> None:
         for receipt in receipts:

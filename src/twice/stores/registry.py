@@ -7,9 +7,8 @@ packages. Third parties add a kind through the entry point group `twice.stores`.
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
-from twice.abilities import Store
+from twice.abilities import Opening, Store
 from twice.errors import Misuse, suggestion
 
 BUILT_IN = {
@@ -17,6 +16,7 @@ BUILT_IN = {
     "parquet": "twice.stores.parquet:ParquetStore",
     "delta": "twice.stores.delta:DeltaStore",
     "files": "twice.stores.files:FilesStore",
+    "postgres": "twice.stores.postgres:PostgresStore",
 }
 GROUP = "twice.stores"
 
@@ -46,11 +46,6 @@ def _third_party() -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=GROUP)}
 
 
-def make_store(kind: str, root: str, engine: Any, locations: Any, views: str = "") -> Store:
-    """Open a store of a kind under a root; SQL views of it are kept in a schema of Spark's catalog, if one is named."""
-    made = store_class(kind)
-    if kind == "memory":
-        return made()
-    if kind == "delta":
-        return made(root, engine, locations, views)  # type: ignore[call-arg]
-    return made(root, engine)  # type: ignore[call-arg]
+def make_store(kind: str, opening: Opening) -> Store:
+    """Open a store of a kind."""
+    return store_class(kind).opened(opening)

@@ -24,6 +24,7 @@ from twice.abilities import (
     Inspects,
     LookBack,
     Merges,
+    Opening,
     PointsAtVersions,
     Repeated,
     Repeats,
@@ -129,6 +130,11 @@ class DeltaStore(
         self.engine = engine
         self.locations = locations
         self._folders: dict[str, str] = {}
+
+    @classmethod
+    def opened(cls, opening: Opening) -> DeltaStore:
+        """Open the tables under a root, and those of the catalog."""
+        return cls(opening.root, opening.engine, opening.locations, opening.views)
 
     def table(self, name: str) -> str:
         """Return the folder of a table; a catalog name is asked of the catalog once."""
@@ -555,11 +561,11 @@ class DeltaStore(
             return staged
         return replace(staged, outside=frames.stray_count(rows, predicate))
 
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
         if isinstance(staged.handle, NewVersion):
             self.publish_version(work, staged.handle, receipts)
-            return
+            return ()
         table = self.table(work.name)
         written, numbers, payload = self._before_commit(work, staged, receipts)
         with locked(self.engine.spark, table) as lock:
@@ -571,6 +577,7 @@ class DeltaStore(
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
+        return ()
 
     def _before_commit(
         self, work: Work, staged: Staged, receipts: Sequence[Receipt]

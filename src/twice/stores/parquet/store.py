@@ -26,6 +26,7 @@ from twice.abilities import (
     Inspects,
     LookBack,
     Merges,
+    Opening,
     PointsAtVersions,
     Repeats,
     ReplacesPartitions,
@@ -112,6 +113,11 @@ class ParquetStore(
     def __init__(self, root: str, engine: Any) -> None:
         self.root = root
         self.engine = engine
+
+    @classmethod
+    def opened(cls, opening: Opening) -> ParquetStore:
+        """Open the tables under a root."""
+        return cls(opening.root, opening.engine)
 
     def table(self, name: str) -> str:
         """Return the folder of a table."""
@@ -354,11 +360,11 @@ class ParquetStore(
     def _staging(self, work: Work) -> str:
         return os.path.join(self.table(work.name), DATA, work.attempt)
 
-    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> None:
+    def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Link the next manifest, on exactly the version it was computed from."""
         if isinstance(staged.handle, NewVersion):
             self.publish_version(work, staged.handle, receipts)
-            return
+            return ()
         table = self.table(work.name)
 
         def change(base: Manifest, following: Manifest) -> Manifest:
@@ -366,6 +372,7 @@ class ParquetStore(
             return _published(following, work, staged, receipts)
 
         log.publish(table, work, receipts, change)
+        return ()
 
     def settle(self, name: str) -> None:
         """Force the newest manifest's name to disk: its writer may have died before it did."""

@@ -1,0 +1,224 @@
+"""Where are a table's receipts, and what does one look at them tell?
+
+Three small tables in the schema of the target, so that whoever dumps, renames or drops the schema takes them along,
+and no right is needed beyond that to make tables there:
+
+    twice_heads      one row a target: the counter that every publish moves, the owner, the oids of its tables
+    twice_receipts   one row a slot: its newest generation, and how many changes of others it has seen
+    twice_changes    one row for each transaction that changed a target without publishing, noted by triggers
+
+They are made at the first use, under a lock, so that two first runs do not meet. A look is one statement, so it
+sees one state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import errors, sql
+
+from twice.runs import Receipt
+from twice.sight import NO_TABLE, Sight
+from twice.stores.postgres.connections import Connection, Cursor, one
+from twice.stores.postgres.kinds import Column
+from twice.stores.postgres.names import Name
+
+HEADS, RECEIPTS, CHANGES = "twice_heads", "twice_receipts", "twice_changes"
+NOTING = "twice_note_change"
+PUBLISHING = "twice.publishing"
+
+_TABLES = """
+create table if not exists {heads} (
+    target text primary key,
+    n bigint not null,
+    owner text not null default '',
+    tables text[] not null default '{{}}',
+    relations oid[] not null default '{{}}',
+    table_id text not null default '',
+    data_version bigint not null default -1,
+    changes bigint not null default 0,
+    outside text not null default '',
+    swept jsonb not null default '[]',
+    more jsonb not null default '{{}}'
+);
+create table if not exists {receipts} (
+    target text not null,
+    slot text not null,
+    generation integer not null,
+    receipt jsonb not null,
+    changes bigint not null,
+    ended text not null default '',
+    gone boolean not null default false,
+    primary key (target, slot)
+);
+create table if not exists {changes} (
+    relation oid not null,
+    transaction xid8 not null,
+    role text not null,
+    operation text not null,
+    at timestamp with time zone not null default now(),
+    primary key (relation, transaction)
+);
+"""
+
+# Runs as its owner: whoever may change the table need not have rights on the bookkeeping.
+_NOTING = """
+create or replace function {noting}() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $body$
+declare
+    touched boolean := true;
+begin
+    if coalesce(current_setting({publishing}, true), '') <> '' then
+        return null;
+    end if;
+    if tg_op = 'INSERT' then
+        select exists (select from new_rows) into touched;
+    elsif tg_op in ('UPDATE', 'DELETE') then
+        select exists (select from old_rows) into touched;
+    end if;
+    if touched then
+        insert into {changes} (relation, transaction, role, operation)
+        values (coalesce(pg_partition_root(tg_relid), tg_relid), pg_current_xact_id(), session_user, tg_op)
+        on conflict do nothing;
+    end if;
+    return null;
+end
+$body$
+"""
+
+# The oids that the tables of a target have now; one that is gone has none.
+THERE = (
+    "coalesce((select array_agg(to_regclass(t)::oid order by k) from unnest({tables}) with ordinality u(t, k)), '{{}}')"
+)
+_LOOK = """
+select h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
+    h.changes + (select count(*) from {changes} c where c.relation = any(h.relations)),
+    h.outside, h.swept, h.more,
+    (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
+        where r.target = h.target)
+from {heads} h where h.target = {target}
+"""
+
+_COLUMNS = """
+select a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '' or a.attidentity <> '',
+    a.attnotnull and not a.atthasdef
+from pg_attribute a where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum
+"""
+
+DROPPED = "the table was dropped"
+MADE_AGAIN = "the table was dropped and made again"
+CHANGED = "the table was changed from outside"
+
+
+@dataclass(frozen=True)
+class Books:
+    """The bookkeeping of one schema."""
+
+    schema: str
+
+    def of(self, table: str) -> sql.Identifier:
+        """Return one of its tables, for the composer."""
+        return sql.Identifier(self.schema, table)
+
+    def filled_in(self, text: str, **more: sql.Composable) -> sql.Composed:
+        """Fill the names of the tables into a statement."""
+        return sql.SQL(text).format(
+            heads=self.of(HEADS), receipts=self.of(RECEIPTS), changes=self.of(CHANGES), noting=self.of(NOTING), **more
+        )
+
+    def are_there(self, connection: Connection) -> bool:
+        """Tell whether the bookkeeping was made."""
+        found = connection.execute("select to_regclass(%s)", [self.of(CHANGES).as_string(None)])
+        return one(found)[0] is not None
+
+    def make(self, connection: Connection) -> None:
+        """Make the bookkeeping, once, however many come at the same time."""
+        if self.are_there(connection):
+            return
+        with connection.transaction():
+            connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"twice {self.schema}"])
+            connection.execute(self.filled_in(_TABLES))
+            connection.execute(self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
+
+
+def columns_of(cursor: Connection | Cursor, name: Name) -> tuple[Column, ...]:
+    """Return the columns of a table, none if it is not there."""
+    return tuple(Column(*row) for row in cursor.execute(_COLUMNS, [name.text]).fetchall())
+
+
+def schema_of(connection: Connection) -> str:
+    """Return the schema in which a table without one is looked for and made."""
+    return str(one(connection.execute("select current_schema()"))[0] or "public")
+
+
+def there(tables: sql.Composable) -> sql.Composed:
+    """Return the oids that some tables have now, as SQL."""
+    return sql.SQL(THERE).format(tables=tables)
+
+
+def what_broke(left: Sequence[int | None], found: Sequence[int | None]) -> str:
+    """Say what happened to the tables that the last publish left, or nothing."""
+    if list(left) == list(found):
+        return ""
+    return DROPPED if any(one is None for one in found) else MADE_AGAIN
+
+
+def look(connection: Connection, name: Name) -> Sight:
+    """Return what the receipts say, in one statement if there are some."""
+    books = Books(name.schema)
+    statement = books.filled_in(_LOOK, there=there(sql.SQL("h.tables")), target=sql.Literal(name.table))
+    try:
+        row = connection.execute(statement).fetchone()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        row = None
+    return _unknown(connection, name) if row is None else _sight(row)
+
+
+def _unknown(connection: Connection, name: Name) -> Sight:
+    """Look at a table that was never published to; it may not be there."""
+    oid = one(connection.execute("select to_regclass(%s)::oid", [name.text]))[0]
+    if oid is None:
+        return Sight()
+    filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
+    return Sight(version=0, table_id=str(oid), filled=filled, data_version=0 if filled else NO_TABLE, pinned=False)
+
+
+def _sight(row: tuple[Any, ...]) -> Sight:
+    n, owner, left, found, table_id, data_version, changes, outside, swept, more, kept = row
+    receipts = {}
+    ended: dict[str, str] = {}
+    gone = set()
+    broken = what_broke(left, found)
+    for values, seen, why, is_gone in kept or ():
+        receipt = Receipt.from_json(values)
+        receipts[receipt.slot] = receipt
+        reason = why or broken or (f"{CHANGED} (change {changes})" if seen < changes else "")
+        if reason:
+            ended[receipt.slot] = reason
+        if is_gone or broken == DROPPED:
+            gone.add(receipt.slot)
+    foreign = any(seen < changes for _, seen, _, _ in kept or ())
+    names = (outside, f"change {changes}" if foreign else "", f"{broken} after {n}" if broken else "")
+    return Sight(
+        version=n,
+        head=n,
+        table_id=table_id,
+        owner=owner,
+        receipts=receipts,
+        ended=ended,
+        gone=frozenset(gone),
+        outside="; ".join(filter(None, names)),
+        data_version=data_version + changes if data_version != NO_TABLE else NO_TABLE,
+        swept=frozenset(swept),
+        points=bool(more.get("points")),
+        sealed=str(more.get("sealed", "")),
+        pinned=False,
+    )
+
+
+def json_of(receipt: Receipt) -> str:
+    """Write a receipt for the column that holds it."""
+    return json.dumps(receipt.to_json())

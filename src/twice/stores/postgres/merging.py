@@ -1,0 +1,252 @@
+"""How is a merge written in PostgreSQL's SQL?
+
+The rule is that of `merges`, for rows that are a relation of the publishing transaction. What changes is put into a
+temporary table first, each row with its action, so that unchanged rows are never written and every change is counted.
+Nobody else writes to the table meanwhile: the transaction holds a lock that readers do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from twice.abilities import LookBack
+from twice.merges import (
+    MergeRule,
+    changes_text,
+    refuse_duplicates,
+    refuse_null_keys,
+    refuse_null_order,
+    refuse_repeated,
+)
+from twice.stores.postgres import kinds
+from twice.stores.postgres.connections import Connection, comma, one
+from twice.stores.postgres.kinds import Fitted
+from twice.stores.postgres.names import Name, column
+
+_CHANGES = "twice_changes_of_merge"
+_ACTION, _RANK, _COUNT = "twice_action", "twice_rank", "twice_count"
+_SAMPLE = 6
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How many rows a merge inserted, updated and deleted."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many rows of the table changed."""
+        return self.inserted + self.updated + self.deleted
+
+    def notes(self, given: int) -> tuple[str, ...]:
+        """What the outcome says."""
+        return (changes_text(self.inserted, self.updated, self.deleted, given),)
+
+
+def one_a_key(relation: sql.Composable, rule: MergeRule, types: Mapping[str, str]) -> sql.Composable:
+    """Return the rows of each key that come last (or first) in order, without exact copies."""
+    if not rule.order:
+        return relation
+    by = sql.SQL("asc nulls first" if rule.first else "desc nulls first")
+    ranked = sql.SQL("select *, rank() over (partition by {} order by {} {}) as {} from {} given").format(
+        _columns(rule.keys), column(rule.order), by, column(_RANK), relation
+    )
+    return sql.SQL("(select distinct {} from ({}) ranked where {} = 1)").format(_columns(types), ranked, column(_RANK))
+
+
+def check(connection: Connection, relation: sql.Composable, rule: MergeRule, types: Mapping[str, str]) -> int:
+    """Refuse rows whose keys are NULL or repeated, or that have no order; return how many count.
+
+    Raises:
+        NotPublished: With the keys named.
+    """
+    rule.check_columns(list(types))
+    source = one_a_key(relation, rule, types)
+    no_key = sql.SQL(" or ").join(sql.SQL("{} is null").format(column(key)) for key in rule.keys)
+    no_order = sql.SQL("{} is null").format(column(rule.order)) if rule.order else sql.SQL("false")
+    groups = sql.SQL("select {}, count(*) as {} from {} source group by {}").format(
+        _columns(rule.keys), column(_COUNT), source, _columns(rule.keys)
+    )
+    count, keyless, unordered = one(
+        connection.execute(
+            sql.SQL("select count(*), count(*) filter (where {}), count(*) filter (where {}) from {} source").format(
+                no_key, no_order, source
+            )
+        )
+    )
+    refuse_null_keys(keyless, rule.keys)
+    refuse_null_order(unordered, rule.order or "")
+    repeated = one(
+        connection.execute(sql.SQL("select count(*) from ({}) groups where {} > 1").format(groups, column(_COUNT)))
+    )[0]
+    if repeated:
+        query = sql.SQL("select {} from ({}) groups where {} > 1 order by {} limit {}").format(
+            _columns(rule.keys), groups, column(_COUNT), _columns(rule.keys), sql.Literal(_SAMPLE)
+        )
+        sample = [dict(zip(rule.keys, row, strict=True)) for row in connection.execute(query).fetchall()]
+        refuse_duplicates(repeated, sample, rule)
+    return int(count)
+
+
+def merge(connection: Connection, name: Name, relation: sql.Composable, rule: MergeRule, fits: Fitted) -> Changed:
+    """Insert, update and delete what the rows change, and leave the rest alone.
+
+    Raises:
+        NotPublished: The table itself holds a key that changes in several rows.
+    """
+    connection.execute(_what_changes(name, one_a_key(relation, rule, fits.source), rule, fits))
+    changes = sql.Identifier("pg_temp", _CHANGES)
+    connection.execute(sql.SQL("analyze {}").format(changes))
+    _refuse_copies(connection, name, rule)
+    stored = list(fits.types)
+    meets = _meets(rule.keys)
+    where = sql.SQL("{} and {} = {}")
+    action = column(_ACTION, "c")
+    deleted = connection.execute(
+        sql.SQL("delete from {} t using {} c where ").format(name.sql, changes)
+        + where.format(meets, action, sql.Literal("delete"))
+    ).rowcount
+    others = [one for one in stored if one not in rule.keys]
+    updated = 0
+    if others:
+        sets = comma(sql.SQL("{} = {}").format(column(one), column(one, "c")) for one in others)
+        updated = connection.execute(
+            sql.SQL("update {} t set {} from {} c where ").format(name.sql, sets, changes)
+            + where.format(meets, action, sql.Literal("update"))
+        ).rowcount
+    inserted = connection.execute(
+        sql.SQL("insert into {} ({}) select {} from {} c where {} = {}").format(
+            name.sql,
+            _columns(stored),
+            comma(column(one, "c") for one in stored),
+            changes,
+            action,
+            sql.Literal("insert"),
+        )
+    ).rowcount
+    connection.execute(sql.SQL("drop table {}").format(changes))
+    return Changed(inserted, updated, deleted)
+
+
+def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fitted) -> sql.Composed:
+    """Return the statement that makes a table of the rows that change something, each with its action."""
+    stored = list(fits.types)
+    is_there = sql.SQL("t.ctid is not null")
+    gone = is_gone(rule, fits.source, "s")
+    late: sql.Composable = sql.SQL("true") if rule.insert_only else sql.SQL("false")
+    if rule.order and not rule.insert_only:
+        late = sql.SQL("coalesce({} < {}, false)").format(column(rule.order, "s"), column(rule.order, "t"))
+    same = sql.SQL("({}) is not distinct from ({})").format(
+        comma(column(one, "s") for one in stored), comma(column(one, "t") for one in stored)
+    )
+    action = sql.SQL(
+        "case when {is_there} and {late} then null when {is_there} and {gone} then 'delete' when {gone} then null"
+        " when {is_there} and {same} then null when {is_there} then 'update' else 'insert' end"
+    ).format(is_there=is_there, late=late, gone=gone, same=same)
+    joined = sql.SQL("select {columns}, {action} as {name} from {source} s left join {table} t on {meets}").format(
+        columns=comma(column(one, "s") for one in stored),
+        action=action,
+        name=column(_ACTION),
+        source=cast(source, fits, rule.besides),
+        table=name.sql,
+        meets=sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "s")) for key in rule.keys),
+    )
+    return sql.SQL("create temporary table {} on commit drop as select * from ({}) found where {} is not null").format(
+        sql.Identifier(_CHANGES), joined, column(_ACTION)
+    )
+
+
+def cast(relation: sql.Composable, fits: Fitted, besides: Sequence[str] = ()) -> sql.Composable:
+    """Return the rows with the table's columns, in its types."""
+    selected = [sql.SQL("{} as {}").format(_value(name, fits), column(name)) for name in fits.types] + [
+        sql.SQL("{}").format(column(name)) for name in besides
+    ]
+    return sql.SQL("(select {} from {} given)").format(comma(selected), relation)
+
+
+def _value(name: str, fits: Fitted) -> sql.Composable:
+    if name in fits.fit.absent:
+        return sql.SQL("null::{}").format(sql.SQL(fits.types[name]))
+    typed = fits.cast_of(name)
+    return sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)
+
+
+def is_gone(rule: MergeRule, types: Mapping[str, str], of: str) -> sql.Composable:
+    """Return whether a row is marked as deleted, read as Spark would cast the mark."""
+    if not rule.besides:
+        return sql.SQL("false")
+    mark = column(rule.besides[0], of)
+    kind = kinds.kind_of(types[rule.besides[0]])
+    if kind == "boolean":
+        return sql.SQL("coalesce({}, false)").format(mark)
+    if kind == "string":
+        return sql.SQL("coalesce(lower(btrim({})) in ('true', 't', 'yes', 'y', '1'), false)").format(mark)
+    return sql.SQL("coalesce({} <> 0, false)").format(mark)
+
+
+def _refuse_copies(connection: Connection, name: Name, rule: MergeRule) -> None:
+    """Refuse a change of a key that several rows of the table hold."""
+    keys = comma(column(key, "t") for key in rule.keys)
+    found = connection.execute(
+        sql.SQL(
+            "select {0} from {1} t join {2} c on {3} group by {0} having count(*) > 1 order by {0} limit {4}"
+        ).format(keys, name.sql, sql.Identifier("pg_temp", _CHANGES), _meets(rule.keys), sql.Literal(_SAMPLE))
+    ).fetchall()
+    refuse_repeated([dict(zip(rule.keys, row, strict=True)) for row in found], rule)
+
+
+def _meets(keys: Sequence[str]) -> sql.Composed:
+    return sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "c")) for key in keys)
+
+
+def _columns(names: Mapping[str, str] | Sequence[str]) -> sql.Composed:
+    return comma(map(column, names))
+
+
+def check_look_back(
+    connection: Connection, relation: sql.Composable, look_back: LookBack, types: Mapping[str, str]
+) -> None:
+    """Refuse a window over a column that holds no time, and rows without one."""
+    if kinds.kind_of(types.get(look_back.column, "text")) not in ("date", "timestamp", "timestamp_ntz"):
+        raise look_back.no_time()
+    query = sql.SQL("select count(*) from {} source where {} is null").format(relation, column(look_back.column))
+    look_back.refuse_unknown(one(connection.execute(query))[0])
+
+
+def insert_missing(
+    connection: Connection,
+    name: Name,
+    relation: sql.Composable,
+    rule: MergeRule,
+    fits: Fitted,
+    look_back: LookBack | None,
+) -> Changed:
+    """Insert the rows whose key the table, or the part of it that is looked at, does not hold."""
+    source = one_a_key(relation, rule, fits.source)
+    meets = sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "s")) for key in rule.keys)
+    window: sql.Composable = sql.SQL("")
+    if look_back:
+        # It reaches back to the oldest row of the source, if that is older: a rerun has to find its own rows.
+        time = column(look_back.column)
+        typed = sql.SQL(fits.types[look_back.column])
+        window = sql.SQL(" and {} >= (select least(min({}), {}::{}) from {} oldest)").format(
+            column(look_back.column, "t"), time, sql.Literal(look_back.since.replace(tzinfo=None)), typed, source
+        )
+    inserted = connection.execute(
+        sql.SQL("insert into {} ({}) select {} from {} s where not exists (select from {} t where {}{})").format(
+            name.sql,
+            _columns(fits.types),
+            comma(column(one, "s") for one in fits.types),
+            cast(source, fits),
+            name.sql,
+            meets,
+            window,
+        )
+    ).rowcount
+    return Changed(inserted)

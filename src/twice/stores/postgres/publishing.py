@@ -1,0 +1,348 @@
+"""What happens in the one transaction that makes rows visible?
+
+    receipt     the slot's row is made or moved on, if it is at the generation that the plan saw; else nothing happens
+    head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw
+    table       it is made, or gets its new columns
+    rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come
+    proof       triggers that notice changes by others
+    COMMIT      everything is visible, or nothing
+
+What is true if the process dies: before COMMIT is sent the server rolls back, and readers see the old rows. After it,
+the receipt is there with the rows. Between the two nobody knows, until the receipt is looked for on a new connection.
+Two at once: of two that publish one slot the second waits at the receipt's row, and then finds another generation.
+Of two slots the second waits at the head's row; what a merge reads is read after that, so it never has to be done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import psycopg
+from psycopg import sql
+
+from twice.abilities import Editions, LookBack, Staged, Work
+from twice.errors import Conflict
+from twice.faults import reach
+from twice.merges import MergeRule
+from twice.runs import Receipt
+from twice.sight import REPLACED
+from twice.slices import Slice
+from twice.stores.postgres import bookkeeping, conditions, histories, merging, proofs, tasks
+from twice.stores.postgres.bookkeeping import Books
+from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.kinds import Fitted
+from twice.stores.postgres.merging import Changed
+from twice.stores.postgres.names import Name, column, definitions
+from twice.stores.postgres.sources import Source
+
+_COUNT_NOW = """
+coalesce((select h.changes + (select count(*) from {changes} c where c.relation = any(h.relations))
+    from {heads} h where h.target = %(target)s), 0)
+"""
+_FIRST = """
+insert into {receipts} (target, slot, generation, receipt, changes)
+values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {now})
+on conflict do nothing returning changes
+"""
+_AGAIN = """
+update {receipts} set generation = %(generation)s, receipt = %(receipt)s, changes = {now}, ended = '', gone = false
+where target = %(target)s and slot = %(slot)s and generation = %(generation)s - 1 returning changes
+"""
+_KEPT = """
+select ended = '' and not gone and r.changes = {now} from {receipts} r where target = %(target)s and slot = %(slot)s
+"""
+_HEAD = """
+insert into {heads} (target, n, tables, relations, table_id)
+values (%(target)s, case when to_regclass(%(table)s) is null then -1 else 0 end,
+    array_remove(array[case when to_regclass(%(table)s) is not null then %(table)s end], null),
+    array_remove(array[to_regclass(%(table)s)::oid], null), coalesce(to_regclass(%(table)s)::oid::text, ''))
+on conflict do nothing
+"""
+_MOVE = """
+update {heads} h set n = n + 1, owner = %(owner)s
+where target = %(target)s and owner in ('', %(owner)s) and (n = %(base)s or not %(compares)s)
+    and not swept ? %(attempt)s and not more ? 'sealed'
+returning n, tables, relations, {there}
+"""
+_LEFT = """
+update {heads} h set tables = %(tables)s, relations = {there},
+    table_id = case when table_id = '' or %(made)s then coalesce(({there})[1]::text, '') else table_id end,
+    data_version = case when %(changed)s then n else data_version end,
+    changes = changes + (select count(*) from {changes} c
+        where c.relation = any(h.relations) and not c.relation = any({there})),
+    outside = case when %(outside)s = '' then outside else %(outside)s end
+where target = %(target)s
+"""
+_END = """
+update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(target)s and slot <> all(%(slots)s) and ended = ''
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to one table with the rows of an attempt.
+
+    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing` or `history`. What else is there, each needs.
+    """
+
+    how: str
+    name: Name
+    source: Source
+    fits: Fitted
+    bounds: Slice | None = None
+    partitions: tuple[str, ...] = ()
+    rule: MergeRule | None = None
+    look_back: LookBack | None = None
+    editions: Editions | None = None
+    lineage: str = ""
+    others: tuple[Change, ...] = field(default=())
+
+
+def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
+    """Publish in one transaction; return what the outcome should say.
+
+    Raises:
+        Conflict: The target is not as the plan saw it, and nothing landed.
+        NotPublished: The rows or the server refuse it, and nothing landed.
+    """
+    with connected(url) as connection:
+        with nothing_lands(work.name):
+            Books(name.schema).make(connection)
+            connection.execute("begin")
+            notes = _in_transaction(connection, name, work, staged, receipts)
+            reach("postgres.commit.before")
+        # An error from here on says nothing about the outcome: the receipt does.
+        connection.execute("commit")
+        reach("postgres.commit.after")
+        _drop_staged(connection, staged)
+    return notes
+
+
+def _drop_staged(connection: Connection, staged: Staged) -> None:
+    """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
+    change: Change | None = staged.handle
+    with suppress(psycopg.Error):
+        for part in (change, *change.others) if change else ():
+            tasks.drop(connection, [stored.name for stored in part.source.stored])
+
+
+def _in_transaction(
+    connection: Connection, name: Name, work: Work, staged: Staged, receipts: Sequence[Receipt]
+) -> tuple[str, ...]:
+    books, change = Books(name.schema), staged.handle
+    mark = "select set_config(%s, %s, true)"
+    connection.execute(mark, [bookkeeping.PUBLISHING, work.attempt])
+    _move_receipts(connection, books, name, staged, receipts)
+    reach("postgres.receipt.moved")
+    head = _move_head(connection, books, name, work, receipts[0].owner)
+    reach("postgres.head.moved")
+    slots = [receipt.slot for receipt in receipts]
+    broken = bookkeeping.what_broke(head.left, head.found)
+    if broken and staged.keeps:
+        raise Conflict("the rows that were to be kept are gone")
+    if broken:
+        _end(connection, books, name, slots, broken, gone=broken == bookkeeping.DROPPED)
+    changed = Changed()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Change, ...] = (change, *change.others) if change else ()
+    for place, part in enumerate(tables):
+        counted, said = _apply(connection, books, part, work, place)
+        changed, notes = Changed(changed.total + counted.total), notes + said
+    reach("postgres.rows.moved")
+    outside = ""
+    if change and change.how == "table":
+        _end(connection, books, name, slots, f"{REPLACED} {head.number}", gone=True)
+        outside = f"version {head.number}"
+    _write_receipts(connection, books, name, receipts, head.number)
+    filled = {*head.tables, *(part.name.text for part in tables if part.fits.types)}
+    facts = {
+        "target": name.table,
+        "tables": sorted(filled),
+        "made": broken == bookkeeping.DROPPED,
+        "changed": bool(changed.total) or bool(change and change.how == "table"),
+        "outside": outside,
+    }
+    there = bookkeeping.there(sql.Placeholder("tables") + sql.SQL("::text[]"))
+    connection.execute(books.filled_in(_LEFT, there=there), facts)
+    return notes
+
+
+def _move_receipts(
+    connection: Connection, books: Books, name: Name, staged: Staged, receipts: Sequence[Receipt]
+) -> None:
+    """Apply the slot rule: each receipt follows the generation that the plan saw, and no other."""
+    now = books.filled_in(_COUNT_NOW)
+    if staged.keeps:
+        asked = {"target": name.table, "slot": receipts[0].slot}
+        kept = connection.execute(books.filled_in(_KEPT, now=now), asked).fetchone()
+        if not kept or not kept[0]:
+            raise Conflict("the rows that were to be kept are gone")
+    # In one order for all, so that two publishes of several slots never wait for each other in a circle.
+    for receipt in sorted(receipts, key=lambda one: one.slot):
+        statement = _FIRST if receipt.generation == 1 else _AGAIN
+        values = {
+            "target": name.table,
+            "slot": receipt.slot,
+            "generation": receipt.generation,
+            "receipt": bookkeeping.json_of(receipt),
+        }
+        if connection.execute(books.filled_in(statement, now=now), values).fetchone() is None:
+            raise Conflict("the slot's fence moved")
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A target's head after it was moved: its number, its tables, their oids at the last publish and now."""
+
+    number: int
+    tables: list[str]
+    left: list[int | None]
+    found: list[int | None]
+
+
+def _move_head(connection: Connection, books: Books, name: Name, work: Work, owner: str) -> _Head:
+    """Apply the head rule, and tell which tables the last publish left."""
+    values = {
+        "target": name.table,
+        "table": name.text,
+        "owner": owner,
+        "base": work.base.version,
+        "compares": work.compares_head,
+        "attempt": work.attempt,
+    }
+    connection.execute(books.filled_in(_HEAD), values)
+    there = bookkeeping.there(sql.SQL("h.tables"))
+    moved = connection.execute(books.filled_in(_MOVE, there=there), values).fetchone()
+    if moved is None:
+        raise Conflict("the head moved, or the target is not this ledger's any more")
+    return _Head(*moved)
+
+
+def _write_receipts(connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int) -> None:
+    """Note the version in which each receipt was first written."""
+    for receipt in receipts:
+        values = [bookkeeping.json_of(replace(receipt, first_version=number)), name.table, receipt.slot]
+        connection.execute(
+            books.filled_in("update {receipts} set receipt = %s where target = %s and slot = %s"), values
+        )
+
+
+def _end(connection: Connection, books: Books, name: Name, slots: list[str], why: str, *, gone: bool) -> None:
+    """End the proofs of all other slots."""
+    connection.execute(books.filled_in(_END), {"target": name.table, "slots": slots, "why": why, "gone": gone})
+
+
+def _apply(
+    connection: Connection, books: Books, change: Change, work: Work, place: int
+) -> tuple[Changed, tuple[str, ...]]:
+    """Do to a table what the attempt is about, in the columns that it has now."""
+    name = change.name
+    if bookkeeping.columns_of(connection, name) != change.fits.table:
+        raise Conflict("the table has other columns now")
+    if not change.fits.types:
+        return Changed(), ()
+    _shape(connection, name, change.fits)
+    notes = proofs.guard(connection, name, books.schema)
+    reach("postgres.table.ready")
+    relation = change.source.opened(connection, place)
+    if change.rule:
+        # What is read has to be what is there at COMMIT, whoever else writes to the table.
+        connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
+        return _by_key(connection, change, relation, notes)
+    deleted = _make_room(connection, change, work)
+    inserted = connection.execute(
+        sql.SQL("insert into {} ({}) select {} from {} rows").format(
+            name.sql,
+            comma(map(column, change.fits.types)),
+            comma(map(column, change.fits.types)),
+            merging.cast(relation, change.fits),
+        )
+    ).rowcount
+    return Changed(inserted, 0, deleted), notes
+
+
+def _by_key(
+    connection: Connection, change: Change, relation: sql.Composable, notes: tuple[str, ...]
+) -> tuple[Changed, tuple[str, ...]]:
+    rule = change.rule
+    if rule is None:
+        raise AssertionError("a change by key has a rule")
+    if change.how == "missing":
+        done = merging.insert_missing(connection, change.name, relation, rule, change.fits, change.look_back)
+    elif change.editions:
+        done = histories.merge(connection, change.name, relation, rule, change.fits, change.editions)
+    else:
+        done = merging.merge(connection, change.name, relation, rule, change.fits)
+    return done, (*done.notes(change.source.count), *notes)
+
+
+def _shape(connection: Connection, name: Name, fits: Fitted) -> None:
+    """Make the table, or give it its new columns."""
+    if not fits.table:
+        connection.execute(sql.SQL("create table {} ({})").format(name.sql, definitions(fits.types)))
+        return
+    for added in fits.fit.added:
+        connection.execute(
+            sql.SQL("alter table {} add column {}").format(name.sql, definitions({added: fits.types[added]}))
+        )
+    for widened in fits.fit.widened:
+        connection.execute(
+            sql.SQL("alter table {} alter column {} type {}").format(
+                name.sql,
+                column(widened),
+                sql.SQL(fits.types[widened]),
+            )
+        )
+
+
+def _make_room(connection: Connection, change: Change, work: Work) -> int:
+    """Delete what the rows take the place of. TRUNCATE would show an empty table to older snapshots."""
+    types = change.fits.types
+    if change.how == "table":
+        condition: sql.Composable = sql.SQL("true")
+    elif change.how == "slice" and change.bounds:
+        condition = sql.SQL("({}) is true").format(conditions.condition(change.bounds, types))
+    elif change.how == "partitions":
+        before = work.base.receipt(work.slot)
+        names = sorted({*(before.partitions if before else ()), *change.partitions})
+        condition = conditions.in_any(names, types)
+    elif change.lineage:
+        condition = sql.SQL("{} = {}").format(column(change.lineage), sql.Literal(work.slot))
+    else:
+        return 0
+    return connection.execute(sql.SQL("delete from {} where {}").format(change.name.sql, condition)).rowcount
+
+
+def take_over(url: str, name: Name, version: int, owner: str) -> None:
+    """Make a ledger the owner of a target, if its head is where it was seen.
+
+    Raises:
+        Conflict: It moved.
+    """
+    books = Books(name.schema)
+    with connected(url) as connection:
+        with nothing_lands(name.table):
+            books.make(connection)
+            connection.execute("begin")
+            values = {"target": name.table, "table": name.text, "owner": owner, "base": version}
+            connection.execute(books.filled_in(_HEAD), values)
+            moved = connection.execute(
+                books.filled_in(
+                    "update {heads} set n = n + 1, owner = %(owner)s where target = %(target)s and n = %(base)s returning n, data_version"
+                ),
+                values,
+            ).fetchone()
+            if moved is None:
+                raise Conflict("the target moved")
+            if one(connection.execute("select to_regclass(%s) is not null", [name.text]))[0]:
+                filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
+                # Rows from before the first slot are a state of their own, which a history cannot take back.
+                if moved[1] < 0 and filled:
+                    connection.execute(
+                        books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values
+                    )
+                proofs.guard(connection, name, name.schema)
+            reach("postgres.owner.before")
+        connection.execute("commit")

@@ -1,0 +1,155 @@
+"""How are a table's rows read, and what does the server know about them?
+
+Few rows are fetched by the driver, as Arrow. Many are fetched by Spark's tasks, a range of pages each, all under one
+snapshot that the driver holds open meanwhile: so a publish in between is seen by all of them or by none. They are kept
+where they were fetched, since the snapshot ends with the reading, and a second one would be another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from twice.abilities import Repeated, Repeats, Trouble
+from twice.errors import NotPublished
+from twice.stores.postgres import arrow, bookkeeping, proofs, tasks
+from twice.stores.postgres.connections import Connection, comma, connected, one
+from twice.stores.postgres.kinds import Column, arrow_type, kind_of
+from twice.stores.postgres.names import Name, column
+
+_FEW_BYTES = 16 * 1024 * 1024
+_PAGES_A_TASK = 4096  # 32 MB at PostgreSQL's usual 8 kB
+_LEAVES = """
+select n.nspname, c.relname, pg_relation_size(c.oid), current_setting('block_size')::bigint
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'r'
+    and (c.oid = to_regclass(%(name)s) or c.oid in (select relid from pg_partition_tree(to_regclass(%(name)s))))
+"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a task has to know to fetch a part of a table."""
+
+    address: str
+    snapshot: str
+    columns: tuple[Column, ...]
+
+
+def fetched(url: str, name: Name) -> pa.Table:
+    """Return all rows as an Arrow table.
+
+    Raises:
+        NotPublished: There is no such table.
+    """
+    with connected(url) as connection:
+        columns = _columns(connection, name)
+    return _arrow(tasks.address_of(url), columns, sql.SQL("{}").format(name.sql))
+
+
+def _columns(connection: Connection, name: Name) -> tuple[Column, ...]:
+    columns = bookkeeping.columns_of(connection, name)
+    if not columns:
+        raise NotPublished(f"The table {name.table} does not exist yet.", fix="Run the pipeline that writes it.")
+    return columns
+
+
+def frame(url: str, name: Name, spark: Any) -> Any:
+    """Return all rows as a frame; the driver holds no more than a few."""
+    with connected(url) as connection:
+        columns = _columns(connection, name)
+        connection.execute("begin isolation level repeatable read read only")
+        connection.execute("set local idle_in_transaction_session_timeout = 0")
+        parts = connection.execute(_LEAVES, {"name": name.text}).fetchall()
+        if sum(size for _, _, size, _ in parts) <= _FEW_BYTES:
+            return arrow.framed(spark, fetched(url, name))
+        snapshot = one(connection.execute("select pg_export_snapshot()"))[0]
+        ranges = [
+            (schema, table, start, start + _PAGES_A_TASK)
+            for schema, table, size, block in parts
+            for start in range(0, size // block + 1, _PAGES_A_TASK)
+        ]
+        reading = Reading(tasks.address_of(url), snapshot, columns)
+        asked = spark.createDataFrame(ranges, "schema string, name string, low bigint, high bigint")
+        found = arrow.mapped(asked.repartition(len(ranges)), _fetch_with(reading), _spark_schema(columns))
+        return found.localCheckpoint(eager=True)
+
+
+def _spark_schema(columns: Sequence[Column]) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(_schema(columns))
+
+
+def _schema(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([(one.name, arrow_type(kind_of(one.type))) for one in columns])
+
+
+def _fetch_with(reading: Reading) -> Any:
+    def fetch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.to_pylist():
+                pages = sql.SQL("{} where ctid >= {}::tid and ctid < {}::tid").format(
+                    Name(part["schema"], part["name"]).sql,
+                    sql.Literal(f"({part['low']},0)"),
+                    sql.Literal(f"({part['high']},0)"),
+                )
+                yield from _arrow(reading.address, reading.columns, pages, reading.snapshot).to_batches()
+
+    return fetch
+
+
+def _arrow(address: str, columns: Sequence[Column], where: sql.Composable, snapshot: str = "") -> pa.Table:
+    """Fetch rows as Arrow; what PostgreSQL alone knows comes as its text."""
+    from adbc_driver_postgresql import dbapi
+
+    schema = _schema(columns)
+    as_text = [pa.types.is_string(kind) or pa.types.is_decimal(kind) for kind in schema.types]
+    selected = comma(
+        sql.SQL("{}::text").format(column(one.name)) if text else column(one.name)
+        for one, text in zip(columns, as_text, strict=True)
+    )
+    with dbapi.connect(address) as connection, connection.cursor() as cursor:
+        if snapshot:
+            cursor.execute("set transaction isolation level repeatable read read only")
+            cursor.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)).as_string(None))
+        cursor.execute(sql.SQL("select {} from {}").format(selected, where).as_string(None))
+        found: pa.Table = cursor.fetch_arrow_table()
+    return found.rename_columns(schema.names).cast(schema)
+
+
+def repeats(url: str, name: Name, keys: Sequence[str], sample: int) -> Repeats:
+    """Count the keys that are in several rows, and show some."""
+    listed = comma(map(column, keys))
+    groups = sql.SQL("select {0}, count(*) as rows from {1} group by {0} having count(*) > 1").format(listed, name.sql)
+    with connected(url) as connection:
+        totals = sql.SQL("select count(*), coalesce(sum(rows), 0) from ({}) groups").format(groups)
+        count, rows = one(connection.execute(totals))
+        if not count:
+            return Repeats()
+        query = sql.SQL("select * from ({}) groups order by rows desc, {} limit {}")
+        found = connection.execute(query.format(groups, listed, sql.Literal(sample))).fetchall()
+    return Repeats(count, int(rows), tuple(Repeated(dict(zip(keys, row, strict=False)), row[-1]) for row in found))
+
+
+def troubles(url: str, name: Name, target: str) -> list[Trouble]:
+    """Tell whether changes by others would go unnoticed."""
+    with connected(url) as connection:
+        if not bookkeeping.Books(name.schema).are_there(connection):
+            return []
+        lacking = proofs.unguarded(connection, name)
+    if not lacking:
+        return []
+    return [
+        Trouble(
+            "foreign",
+            f"Changes of postgres:{target} by others would not be noticed: a trigger is missing or switched off.",
+            "The next publish makes it, if its role may.",
+            is_wrong=False,
+            named=tuple(table.table for table in lacking),
+        )
+    ]

@@ -1,0 +1,84 @@
+"""Where do the rows of an attempt wait until they are published?
+
+Few rows are held by the driver, and are copied into a temporary table in the transaction that publishes them: a death
+leaves nothing behind. Many are staged by Spark's tasks in tables of their own, which `staging` fills. Either way the
+transaction sees one relation, and everything that is asked of the rows is asked of it in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from psycopg import sql
+
+from twice.errors import NotPublished
+from twice.faults import reach
+from twice.stores.postgres import rows
+from twice.stores.postgres.connections import Connection, comma, one
+from twice.stores.postgres.names import Name, column, definitions
+
+_HELD = "twice_rows"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table that a task staged, and how many rows it put there."""
+
+    name: Name
+    rows: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of an attempt: those that are held here, and those in staged tables."""
+
+    types: Mapping[str, str]
+    held: pa.Table | None = None
+    stored: tuple[Stored, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return (self.held.num_rows if self.held is not None else 0) + sum(part.rows for part in self.stored)
+
+    def opened(self, connection: Connection, number: int = 0) -> sql.Composable:
+        """Return the rows as a relation of the transaction at hand.
+
+        Raises:
+            NotPublished: A staged table lost rows since: the server was restarted without them.
+        """
+        names = comma(map(column, self.types))
+        parts = []
+        if self.held is not None and (self.held.num_rows or not self.stored):
+            parts.append(_copied(connection, self.held, self.types, f"{_HELD}_{number}"))
+        for part in self.stored:
+            found = one(connection.execute(sql.SQL("select count(*) from {}").format(part.name.sql)))[0]
+            if found != part.rows:
+                raise NotPublished(
+                    f"A staged table holds {found} rows instead of {part.rows}.",
+                    "The server lost them, as it does with unlogged tables when it crashes; nothing was published.",
+                    "Run again.",
+                )
+            parts.append(part.name.sql)
+        selects = [sql.SQL("select {} from {}").format(names, part) for part in parts]
+        return sql.SQL("({})").format(sql.SQL(" union all ").join(selects))
+
+
+def _copied(connection: Connection, table: pa.Table, types: Mapping[str, str], name: str) -> sql.Identifier:
+    """Copy rows into a table that the end of the transaction takes away."""
+    temporary = sql.Identifier("pg_temp", name)
+    made = sql.SQL("create temporary table {} ({}) on commit drop").format(sql.Identifier(name), definitions(types))
+    connection.execute(made)
+    if table.num_rows:
+        arranged = table.select(list(types))
+        with connection.cursor().copy(
+            sql.SQL("copy {} ({}) from stdin").format(temporary, comma(map(column, types)))
+        ) as copy:
+            for batch in arranged.to_batches(max_chunksize=10_000):
+                for row in rows.plain(pa.Table.from_batches([batch])):
+                    copy.write_row(row)
+        connection.execute(sql.SQL("analyze {}").format(temporary))
+    reach("postgres.copied")
+    return temporary

@@ -1,0 +1,141 @@
+"""What does an attempt do before it publishes?
+
+It puts its rows where no reader looks, fits them to the table's columns, and asks what the pattern wants to know of
+them: how many there are, how many lie outside the slot's slice, which partitions they fill, whether their keys are
+right. Rows that the driver holds are copied for that into a temporary table, which is rolled back; so an error of
+type, length or sign shows itself before anything is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from psycopg import sql
+
+from twice.abilities import Editions, LookBack, Rows, Staged, Work
+from twice.errors import Misuse
+from twice.faults import reach
+from twice.merges import MergeRule
+from twice.slices import Slice, missing_column
+from twice.stores.postgres import bookkeeping, conditions, merging, tasks
+from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
+from twice.stores.postgres.names import Name, checked, column
+from twice.stores.postgres.publishing import Change
+from twice.stores.postgres.rows import held, is_frame, kinds_of
+from twice.stores.postgres.sources import Source
+
+
+class Stager:
+    """Stages the rows of one attempt for one table."""
+
+    def __init__(self, url: str, name: Name, work: Work) -> None:
+        self.url = url
+        self.name = name
+        self.work = work
+
+    def table(self, rows: Rows) -> Staged:
+        """Stage rows that will be the whole table."""
+        return self._plain("table", rows)
+
+    def slice(self, rows: Rows, bounds: Slice) -> Staged:
+        """Stage rows of a slice, counting those that lie outside it."""
+        return self._plain("slice", rows, bounds=bounds)
+
+    def append(self, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
+        """Stage rows that will be added, counting those that break a check."""
+        return self._plain("append", rows, bounds=check, lineage=lineage or "")
+
+    def partitions(self, rows: Rows, columns: Sequence[str]) -> Staged:
+        """Stage rows, and name the partitions that they fall into."""
+        with self._rehearsed(rows) as (connection, source, fits, relation):
+            for name in columns:
+                if name not in fits.types:
+                    raise missing_column(name, fits.types)
+            given = merging.cast(relation, fits)
+            texts = comma(sql.SQL("{}::text").format(column(name)) for name in columns)
+            found = connection.execute(sql.SQL("select distinct {} from {} rows").format(texts, given)).fetchall()
+        filled = tuple(sorted(conditions.partition_name(columns, row) for row in found))
+        change = Change("partitions", self.name, source, fits, partitions=filled)
+        return Staged(source.count, partitions=filled, handle=change)
+
+    def merge(self, rows: Rows, rule: MergeRule) -> Staged:
+        """Stage rows that will be merged by key."""
+        return self._by_key("merge", rows, rule)
+
+    def missing(self, rows: Rows, rule: MergeRule, look_back: LookBack | None) -> Staged:
+        """Stage rows of which those are inserted whose key is not there."""
+        return self._by_key("missing", rows, rule, look_back=look_back)
+
+    def history(self, rows: Rows, rule: MergeRule, editions: Editions) -> Staged:
+        """Stage change rows that will be kept, and of which the table is made."""
+        base = self.work.base
+        if base.exists and not base.receipts and base.data_version >= 0:
+            raise Misuse(
+                f"The table {self.work.name} holds rows from before its first slot.",
+                "They are in no history, so the rows of a slot could not be taken back from them.",
+                "Use merger, or write to a new target.",
+            )
+        return self._by_key("history", rows, rule, editions=editions)
+
+    def _plain(self, how: str, rows: Rows, *, bounds: Slice | None = None, lineage: str = "") -> Staged:
+        with self._rehearsed(rows, replaced=how == "table") as (connection, source, fits, relation):
+            outside = 0
+            if bounds is not None and source.types:
+                condition = conditions.condition(bounds, fits.types)
+                query = sql.SQL("select count(*) from {} rows where ({}) is not true")
+                outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
+        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage)
+        return Staged(source.count, outside, handle=change)
+
+    def _by_key(
+        self,
+        how: str,
+        rows: Rows,
+        rule: MergeRule,
+        *,
+        look_back: LookBack | None = None,
+        editions: Editions | None = None,
+    ) -> Staged:
+        given = 0
+        with self._rehearsed(rows, rule.besides, rule) as (connection, source, fits, relation):
+            if source.types:
+                given = merging.check(connection, relation, rule, source.types)
+            if look_back and source.types:
+                merging.check_look_back(connection, relation, look_back, source.types)
+        change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions)
+        return Staged(given, handle=change)
+
+    @contextmanager
+    def _rehearsed(
+        self, rows: Rows, besides: Sequence[str] = (), rule: MergeRule | None = None, *, replaced: bool = False
+    ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
+        """Put the rows where they wait, and open them in a transaction that is rolled back."""
+        with connected(self.url) as connection, nothing_lands(self.work.name):
+            table = bookkeeping.columns_of(connection, self.name)
+        given = kinds_of(rows) or _kinds_of_table(table, besides)
+        if rule and given:
+            rule.check_columns(list(given))
+        for name in given:
+            checked(name)
+        fits = fitted(given, table, self.work, tuple(besides))
+        if is_frame(rows):
+            fits = nested_as_text(fits)
+        source = self._source(rows, fits)
+        reach("postgres.staged")
+        with connected(self.url) as connection, nothing_lands(self.work.name):
+            connection.execute("begin")
+            yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
+            connection.execute("rollback")
+
+    def _source(self, rows: Rows, fits: Fitted) -> Source:
+        if is_frame(rows):
+            return tasks.staged(self.url, self.name, self.work, rows, fits.source)
+        return Source(fits.source, held(rows))
+
+
+def _kinds_of_table(table: Sequence[Column], besides: Sequence[str]) -> Mapping[str, str]:
+    """Return the kinds that an empty list of rows would have had: it names no column itself."""
+    kept = {one.name: kind_of(one.type) for one in table if not one.filled}
+    return {**kept, **dict.fromkeys(besides, "boolean")} if kept else {}

@@ -1,0 +1,68 @@
+"""A database of PostgreSQL for one world, with hands to meddle with it."""
+
+import itertools
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+_NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Database:
+    """One database on a server; a copy of it holds the same tables under the same oids."""
+
+    server: Any
+    name: str
+
+    @classmethod
+    def made(cls, server, like=""):
+        name = f"twice_world_{os.getpid()}_{next(_NUMBERS)}_{secrets.token_hex(2)}"
+        with psycopg.connect(server.url(), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {like}" if like else ""))
+        return cls(server, name)
+
+    @property
+    def url(self):
+        return self.server.url(self.name)
+
+    def copied(self):
+        return Database.made(self.server, self.name)
+
+    def execute(self, statement, values=()):
+        with psycopg.connect(self.url, autocommit=True) as db:
+            found = db.execute(statement, values or None)
+            return found.fetchall() if found.description else []
+
+    def rows(self, store, target):
+        return store.fetch(target).to_pylist()
+
+    def fill(self, target, values):
+        """Make a table as somebody would who does not know Twice."""
+        self.execute(f"CREATE TABLE {table(target)} (id text, v text)")
+        for key, value in values.items():
+            self.execute(f"INSERT INTO {table(target)} VALUES (%s, %s)", [key, value])
+
+    def overwrite(self, target, rows):
+        with psycopg.connect(self.url) as db:
+            db.execute(f"DELETE FROM {table(target)}")
+            db.cursor().executemany(f"INSERT INTO {table(target)} (id, day) VALUES (%s, %s)", rows)
+
+    def delete_day(self, target, day):
+        self.execute(f"DELETE FROM {table(target)} WHERE day = %s", [day])
+
+    def drop_all(self):
+        """Drop all that Twice made, as whoever brings an empty database does."""
+        self.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+    def row_versions(self, target, day):
+        """Return which versions of a day's rows are there: an untouched row keeps its place and its transaction."""
+        found = self.execute(f"SELECT ctid, xmin, t FROM {table(target)} t WHERE day = '{day}' ORDER BY ctid")
+        return repr(found).encode()
+
+
+def table(target):
+    return '"' + target.replace("/", "__") + '"'
