@@ -94,7 +94,7 @@ APPEND = {"pattern": twice.transactional_writer()}
 @mutant(
     "the store lets a publish through although the slot has moved",
     by="two at once with newer input",
-    shows="'published' instead of 'Fenced'",
+    shows="'published' instead of 'Overtaken'",
 )
 def receipt_not_compared(patch):
     patch.setattr(MemoryStore, "_compare", without("the slot's fence"))
@@ -103,7 +103,7 @@ def receipt_not_compared(patch):
 @mutant(
     "the store refuses only what is older than the fence",
     by="two at once with newer input",
-    shows="'published' instead of 'Fenced'",
+    shows="'published' instead of 'Overtaken'",
 )
 def compared_by_older_instead_of_equal(patch):
     real = MemoryStore._compare
@@ -486,13 +486,13 @@ def blind_retry(patch):
 @mutant(
     "a receipt of the same generation counts as the same work, whatever it was made of",
     by="two at once with newer input",
-    shows="'skipped' instead of 'Fenced'",
+    shows="'skipped' instead of 'Overtaken'",
 )
 def twin_by_number_alone(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: found.generation == receipt.generation)
 
 
-@mutant("a twin's work is not recognised", by="two at once", shows="('Fenced', 2, 0)")
+@mutant("a twin's work is not recognised", by="two at once", shows="('Overtaken', 2, 0)")
 def twin_not_recognised(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: False)
 

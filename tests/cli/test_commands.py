@@ -18,7 +18,9 @@ from twice.project import Project
 
 DAY, SECOND, LAST = "2024-10-07", "2024-10-08", "2024-10-10"
 SUBCOMMANDS = [("jars", "fetch"), ("jars", "list"), ("ledger", "rebuild")]
-GROUPS = {"jars", "ledger"}
+SUBCOMMANDS += [("dead", name) for name in ("list", "show", "requeue", "drop")]
+SUBCOMMANDS += [("effects", name) for name in ("list", "deliver", "confirm", "forget")]
+GROUPS = {"jars", "ledger", "dead", "effects"}
 WHOLE = [(name,) for name in _COMMANDS if name not in GROUPS] + SUBCOMMANDS
 
 

@@ -33,7 +33,7 @@ def retry_command(folder: str | None, output: str) -> int:
 
     \b
     Example:
-      */5 * * * *  twice retry --project /srv/shop
+      twice retry --project my-project
     """
     project = opened(folder)
     ends: list[Retried] = []
