@@ -609,7 +609,7 @@ def inputs_not_resolved_again(patch):
 @mutant(
     "a run does not look again once it has its lease",
     by="the table changes hands at the publish",
-    shows="'Fenced' instead of 'Stranger'",
+    shows="'Overtaken' instead of 'Stranger'",
 )
 def not_considered_again(patch):
     patch.setattr(_Attempt, "_considered_now", lambda self, before: before)
@@ -618,7 +618,7 @@ def not_considered_again(patch):
 @mutant(
     "a refused run plans again although its slot was taken",
     by="two at once with newer input",
-    shows="instead of 'Fenced'",
+    shows="instead of 'Overtaken'",
 )
 def refusal_not_looked_into(patch):
     patch.setattr(_Attempt, "_check_refusal", lambda self, work, sight: None)
@@ -655,7 +655,7 @@ def end_not_recorded(patch):
 # ---------------------------------------------------------------- decisions
 
 
-@mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Fenced")
+@mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Overtaken")
 def number_from_the_ledger(patch):
     real = considered.decide
 
@@ -691,7 +691,7 @@ def proof_not_asked_for(patch):
     patch.setattr(decide, "_check_proof", lambda question, sight: None)
 
 
-@mutant("a target of another ledger is written to", by="ledger lost", shows="Fenced")
+@mutant("a target of another ledger is written to", by="ledger lost", shows="Overtaken")
 def owner_not_asked_for(patch):
     patch.setattr(decide, "_check_owner", lambda question, sight: None)
 
