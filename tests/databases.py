@@ -63,6 +63,17 @@ class Database:
         found = self.execute(f"SELECT ctid, xmin, t FROM {table(target)} t WHERE day = '{day}' ORDER BY ctid")
         return repr(found).encode()
 
+    def places(self, target):
+        """Return the file of a table, and the place and transaction of each of its rows."""
+        file = self.execute(f"SELECT pg_relation_filepath('{table(target)}')")
+        return [*file, *self.execute(f"SELECT ctid, xmin FROM {table(target)} ORDER BY 1")]
+
+    def tables(self, like="%"):
+        """Name the tables and views, those of the bookkeeping left out."""
+        query = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
+        found = self.execute(query + " AND relname LIKE %s AND relname NOT LIKE 'twice\\_%%' ORDER BY 1", [like])
+        return [name for (name,) in found]
+
 
 def table(target):
     return '"' + target.replace("/", "__") + '"'

@@ -154,7 +154,7 @@ class World:
     @property
     def plain(self) -> bool:
         """Tell whether rows are lists, and no Spark is there."""
-        return self.spark is None
+        return self.kind == "memory" or self.spark is None
 
     @property
     def store(self):
@@ -285,7 +285,9 @@ class World:
             shutil.rmtree(self.table() / name)
 
     def member_files(self, name: str) -> list[str]:
-        """Return the names of the data files of one table behind a view."""
+        """Return the names of the data files of one table behind a view, or which rows are where in it."""
+        if self.database:
+            return self.database.places(f"{self.target}/{name}")
         return sorted(str(path) for path in (self.table() / name).rglob("*.parquet"))
 
     def drop(self):

@@ -463,6 +463,15 @@ class Inspects(Protocol):
         """Look for what only Spark's catalog can tell."""
 
 
+@runtime_checkable
+class GrantsRoles(Protocol):
+    """Can say who may write and who may read a view. No pattern needs it; a person does."""
+
+    @abstractmethod
+    def roles(self, name: str, owner: str, writer: str, reader: str, *, apply: bool) -> list[str]:
+        """Return the statements that give a view its roles, carried out if asked; names left out are the usual ones."""
+
+
 FORMATS = ("csv", "jsonl", "parquet")
 
 

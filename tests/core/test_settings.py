@@ -211,3 +211,12 @@ def test_a_folder_that_is_called_like_the_file_is_no_project(tmp_path):
     (tmp_path / "a" / FILE).mkdir(parents=True)
     (tmp_path / FILE).touch()
     assert find_root(tmp_path / "a") == tmp_path.resolve()
+
+
+def test_the_url_of_a_store_comes_from_the_file_or_the_environment_and_is_not_shown(loaded, monkeypatch):
+    monkeypatch.setenv("TWICE_POSTGRES_URL", "postgresql://u:hunter2@one/x")
+    monkeypatch.setenv("PG_URL", "postgresql://u:hunter2@two/x")
+    text = "[stores.a]\nkind = 'postgres'\nurl = '${PG_URL}'\n[stores.b]\nkind = 'postgres'\n"
+    found = loaded(text)
+    assert ["@two/" in found.stores["a"].url, "@one/" in found.stores["b"].url] == [True, True]
+    assert "hunter2" not in repr(found)

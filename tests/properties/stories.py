@@ -130,7 +130,7 @@ def input_rows(random, case, day):
 def story(random, case, length, kind="memory"):
     """Draw what happens, step by step, as far as it can happen to a kind of store."""
     steps = [("put", day, input_rows(random, case, day)) for day in DAYS]
-    besides = [one for one in case.besides if kind != "parquet" or one not in HAND]
+    besides = [one for one in case.besides if kind not in ("parquet", "postgres") or one not in HAND]
     kinds = ["run"] * 3 + ["put"] * 3 + ["die"] * 3 + ["twin"] * 7 + ["tidy", "forget", *besides * 2]
     points = POINTS if case.oracle().has_view else tuple(point for point in POINTS if "view" not in point)
     if case.oracle().has_view:

@@ -118,6 +118,14 @@ def test_a_name_in_a_catalog_is_refused(memory_project):
         twice.prove("visits", project=folder)
 
 
+def test_a_table_of_a_database_is_refused(memory_project):
+    folder = memory_project()
+    file = folder / "pipelines/visits.py"
+    file.write_text(file.read_text().replace("memory:lake/visits", "postgres:lake/visits"))
+    with pytest.raises(NotProvable, match="a table of a database"):
+        twice.prove("visits", project=folder)
+
+
 def test_a_pipeline_that_does_not_run_is_refused_with_its_reason(memory_project):
     with pytest.raises(Misuse, match=r"does not succeed in a copy of the project: .*division by zero"):
         twice.prove("visits", project=memory_project("return [{'id': 1 / 0}]"))

@@ -81,7 +81,7 @@ def test_a_replay_whose_inputs_are_gone_changes_nothing(week):
     assert ids(week) == before
 
 
-@pytest.mark.stores("parquet", "delta")
+@pytest.mark.stores("parquet", "delta", "postgres")
 def test_7_other_periods_are_not_rewritten(week):
     load(week, ["2023-11-13"])
     before = week.member_files("2023_w45")
@@ -188,6 +188,7 @@ def test_a_name_that_is_a_table_does_not_become_a_view(make_world):
         load(world, ["2024-09-21"])
 
 
+@pytest.mark.stores("memory", "parquet", "delta")
 def test_a_period_that_someone_dropped_is_not_guessed_about(week):
     load(week, ["2023-11-13"])
     week.drop_member("2023_w45")

@@ -10,12 +10,14 @@ A comment behind a `print(...)` is what the script has to print. A pipeline that
 twice at the end. A page that declares no pipeline starts from the project of `twice init`, filled.
 """
 
+import os
 import re
 import sqlite3
 import sys
 from datetime import datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import twice
@@ -123,9 +125,16 @@ def stand_in_for_airflow(walk):
     walk.names["BashOperator"] = dict
 
 
+def a_schema(walk):
+    """Make the schema that the statements of the page make, without the roles: those are the whole server's."""
+    with psycopg.connect(os.environ["TWICE_POSTGRES_URL"], autocommit=True) as database:
+        database.execute("create schema devices")
+
+
 WITH_TESTS_OF_THEIR_OWN = ("docs/how-to/choose-a-source.md", "docs/how-to/transform-with-sql.md")
 GIVEN = {
     "docs/how-to/bring-your-own-spark.md": a_frame,
+    "docs/how-to/roles-on-postgres.md": a_schema,
     "docs/how-to/schedule-with-cron-or-airflow.md": stand_in_for_airflow,
 }
 

@@ -63,7 +63,7 @@ def test_new_periods_go_on_beside_a_frozen_one(visits):
     assert len(visits.rows()) == 2 * 4 + 1 + 1
 
 
-@pytest.mark.stores("parquet", "delta")
+@pytest.mark.stores("parquet", "delta", "postgres")
 def test_death_while_periods_are_frozen(visits, copies_of):
     visits.script = freeze
     assert len(check(deaths_at_every_point(copies_of(visits)))) >= 5

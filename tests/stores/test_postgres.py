@@ -333,6 +333,49 @@ def test_columns_of_types_that_only_postgresql_knows_read_the_text(world):
         world.run(NEXT)
 
 
+PARTITIONED = """
+create table OUT (id text, day date) partition by range (day);
+create table early partition of OUT for values from ('2024-09-01') to ('2024-09-21');
+create table late partition of OUT for values from ('2024-09-21') to ('2024-10-01');
+"""
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        twice.data_overwrite(slice="day"),
+        twice.data_overwrite(partitions=["day"]),
+        twice.merger(keys=["id", "day"]),
+        twice.dedup_insert(keys=["id", "day"]),
+        twice.stateful_merger(keys=["id", "day"], form="history"),
+    ],
+    ids=lambda pattern: pattern.name,
+)
+def test_a_partitioned_table_is_published_to_and_watched_in_every_part(make_world, pattern):
+    world = make_world(pattern=pattern)
+    execute(world, PARTITIONED)
+    for day in (DAY, NEXT):
+        world.put(day, ["a", "b"])
+        world.run(day)
+    world.put(NEXT, ["a", "c"])
+    world.run(NEXT)
+    kept = ["b"] if pattern.name in ("merger", "dedup_insert") else []
+    assert world.by_day() == {DAY: ["a", "b"], NEXT: ["a", *kept, "c"]}
+    assert execute(world, "select count(*) from early") == [(2,)]
+    execute(world, "insert into late values ('x', '2024-09-21')")
+    with pytest.raises(ProofGone):
+        world.run(NEXT)
+
+
+def test_a_row_that_no_partition_takes_leaves_nothing(make_world):
+    world = make_world()
+    execute(world, PARTITIONED)
+    world.put("2024-10-05", ["a"])
+    with pytest.raises(NotPublished, match="no partition"):
+        world.run("2024-10-05")
+    assert world.records() == []
+
+
 # ---------------------------------------------------------------- several tables
 
 

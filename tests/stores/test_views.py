@@ -6,6 +6,7 @@ import twice
 from twice.errors import Misuse
 from twice.pipelines import pipeline
 from twice.sources.tables import Table
+from worlds import needing
 
 DAYS = ["2024-09-20", "2024-09-21", "2024-09-30"]
 PATTERNS = {"united": lambda: twice.fast_metadata_cleaner(period="week"), "versions": twice.proxy}
@@ -18,7 +19,7 @@ def filled(world):
     return world
 
 
-@pytest.fixture(params=PATTERNS)
+@pytest.fixture(params=[pytest.param(name, marks=needing(make())) for name, make in PATTERNS.items()])
 def view(request, make_world):
     return filled(make_world(pattern=PATTERNS[request.param]()))
 

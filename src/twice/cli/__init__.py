@@ -41,6 +41,7 @@ _COMMANDS = {
     "seal": ("views", "Let a view refuse every further publish, or allow them again."),
     "freeze": ("views", "Unite old periods in larger tables."),
     "evolve": ("views", "Add an optional column to the tables of old periods."),
+    "roles": ("roles", "Print or carry out the SQL that says who may write and who may read a view."),
     "adopt": ("ledger", "Take over a target from another ledger, or a filled table."),
     "release": ("ledger", "Give a target back: no ledger owns it any more."),
     "tidy": ("ledger", "Remove leftovers of dead attempts and old versions."),

@@ -14,7 +14,7 @@ sees one state.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,12 +94,12 @@ THERE = (
     "coalesce((select array_agg(to_regclass(t)::oid order by k) from unnest({tables}) with ordinality u(t, k)), '{{}}')"
 )
 _LOOK = """
-select h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
+select h.target, h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
     h.changes + (select count(*) from {changes} c where c.relation = any(h.relations)),
     h.outside, h.swept, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
         where r.target = h.target)
-from {heads} h where h.target = {target}
+from {heads} h where h.target = any({targets})
 """
 
 _COLUMNS = """
@@ -140,8 +140,12 @@ class Books:
             return
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"twice {self.schema}"])
-            connection.execute(self.filled_in(_TABLES))
-            connection.execute(self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
+            for statement in self.definitions():
+                connection.execute(statement)
+
+    def definitions(self) -> tuple[sql.Composed, ...]:
+        """Return the statements that make the bookkeeping."""
+        return (self.filled_in(_TABLES), self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
 
 
 def columns_of(cursor: Connection | Cursor, name: Name) -> tuple[Column, ...]:
@@ -166,18 +170,27 @@ def what_broke(left: Sequence[int | None], found: Sequence[int | None]) -> str:
     return DROPPED if any(one is None for one in found) else MADE_AGAIN
 
 
-def look(connection: Connection, name: Name) -> Sight:
-    """Return what the receipts say, in one statement if there are some."""
-    books = Books(name.schema)
-    statement = books.filled_in(_LOOK, there=there(sql.SQL("h.tables")), target=sql.Literal(name.table))
+@dataclass(frozen=True)
+class Looked:
+    """What the receipts of a target say, and what else is noted with its head."""
+
+    sight: Sight
+    more: Mapping[str, Any]
+
+
+def looks(connection: Connection, schema: str, targets: Sequence[str]) -> dict[str, Looked]:
+    """Return what the receipts of several targets say, in one statement; those that have none are left out."""
+    books = Books(schema)
+    names = sql.SQL("{}::text[]").format(sql.Literal(list(targets)))
+    statement = books.filled_in(_LOOK, there=there(sql.SQL("h.tables")), targets=names)
     try:
-        row = connection.execute(statement).fetchone()
+        rows = connection.execute(statement).fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
-        row = None
-    return _unknown(connection, name) if row is None else _sight(row)
+        return {}
+    return {row[0]: Looked(_sight(row[1:]), row[10]) for row in rows}
 
 
-def _unknown(connection: Connection, name: Name) -> Sight:
+def unknown(connection: Connection, name: Name) -> Sight:
     """Look at a table that was never published to; it may not be there."""
     oid = one(connection.execute("select to_regclass(%s)::oid", [name.text]))[0]
     if oid is None:

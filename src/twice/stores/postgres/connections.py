@@ -24,7 +24,7 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 # The user's own settings come after these, and win.
 _USUAL = {
-    "lock_timeout": "30s",
+    "lock_timeout": "10min",  # as long as a neighbour may take to move its rows
     "idle_in_transaction_session_timeout": "60s",
     "client_connection_check_interval": "10s",
     "tcp_keepalives_idle": "30",

@@ -34,6 +34,14 @@ _PLAIN = {
     JSON: "jsonb",
 }
 _KINDS = {name: kind for kind, name in _PLAIN.items()} | {"json": JSON}
+_SHORT = {
+    "int": "integer",
+    "bigint": "long",
+    "smallint": "short",
+    "tinyint": "byte",
+    "real": "float",
+    "bool": "boolean",
+}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TEXT = re.compile(r"(character varying|character|text)(\(\d+\))?")
@@ -99,6 +107,15 @@ def type_of(kind: str) -> str:
     """Return the type of PostgreSQL that holds a kind."""
     decimal = _DECIMAL.fullmatch(kind)
     return f"numeric({decimal[1]},{decimal[2]})" if decimal else _PLAIN[kind]
+
+
+def type_named(text: str, column: str) -> str:
+    """Return the type of PostgreSQL for one that is written as in a schema, such as `string` or `decimal(10,2)`.
+
+    Raises:
+        Misuse: There is no such type.
+    """
+    return type_of(of_spark(_SHORT.get(text.strip().lower(), text.strip().lower()), column))
 
 
 def kind_of(typed: str, given: str = "") -> str:

@@ -29,12 +29,24 @@ from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import REPLACED
 from twice.slices import Slice
-from twice.stores.postgres import bookkeeping, conditions, histories, merging, proofs, tasks
+from twice.stores.postgres import (
+    bookkeeping,
+    conditions,
+    filling,
+    histories,
+    merging,
+    periods,
+    proofs,
+    tasks,
+    versions,
+    views,
+)
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
-from twice.stores.postgres.names import Name, column, definitions
+from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.periods import Place
 from twice.stores.postgres.sources import Source
 
 _COUNT_NOW = """
@@ -84,7 +96,8 @@ update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(
 class Change:
     """What is done to one table with the rows of an attempt.
 
-    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing` or `history`. What else is there, each needs.
+    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing`, `history` or `version`. `given` are the rows that
+    count, of a merge one for each key; `place` is that of a table behind a view. What else is there, each needs.
     """
 
     how: str
@@ -97,7 +110,10 @@ class Change:
     look_back: LookBack | None = None
     editions: Editions | None = None
     lineage: str = ""
+    given: int = 0
     others: tuple[Change, ...] = field(default=())
+    place: Place | None = None
+    keep: int | None = None
 
 
 def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
@@ -110,6 +126,8 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
     with connected(url) as connection:
         with nothing_lands(work.name):
             Books(name.schema).make(connection)
+            if staged.handle and staged.handle.how == "version":
+                views.make(connection, Books(name.schema))
             connection.execute("begin")
             notes = _in_transaction(connection, name, work, staged, receipts)
             reach("postgres.commit.before")
@@ -148,7 +166,7 @@ def _in_transaction(
     notes: tuple[str, ...] = ()
     tables: tuple[Change, ...] = (change, *change.others) if change else ()
     for place, part in enumerate(tables):
-        counted, said = _apply(connection, books, part, work, place)
+        counted, said = _apply(connection, books, part, work, place, receipts[0], head.number)
         changed, notes = Changed(changed.total + counted.total), notes + said
     reach("postgres.rows.moved")
     outside = ""
@@ -161,7 +179,7 @@ def _in_transaction(
         "target": name.table,
         "tables": sorted(filled),
         "made": broken == bookkeeping.DROPPED,
-        "changed": bool(changed.total) or bool(change and change.how == "table"),
+        "changed": bool(changed.total) or bool(change and change.how in ("table", "version")),
         "outside": outside,
     }
     there = bookkeeping.there(sql.Placeholder("tables") + sql.SQL("::text[]"))
@@ -235,32 +253,28 @@ def _end(connection: Connection, books: Books, name: Name, slots: list[str], why
 
 
 def _apply(
-    connection: Connection, books: Books, change: Change, work: Work, place: int
+    connection: Connection, books: Books, change: Change, work: Work, place: int, receipt: Receipt, number: int
 ) -> tuple[Changed, tuple[str, ...]]:
     """Do to a table what the attempt is about, in the columns that it has now."""
     name = change.name
+    if change.how == "version":
+        return versions.fill(connection, change, receipt, number), ()
+    if change.place:
+        return periods.fill(connection, change, change.place)
     if bookkeeping.columns_of(connection, name) != change.fits.table:
         raise Conflict("the table has other columns now")
     if not change.fits.types:
         return Changed(), ()
-    _shape(connection, name, change.fits)
+    filling.shape(connection, name, change.fits)
     notes = proofs.guard(connection, name, books.schema)
     reach("postgres.table.ready")
-    relation = change.source.opened(connection, place)
     if change.rule:
+        relation = change.source.opened(connection, place)
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
     deleted = _make_room(connection, change, work)
-    inserted = connection.execute(
-        sql.SQL("insert into {} ({}) select {} from {} rows").format(
-            name.sql,
-            comma(map(column, change.fits.types)),
-            comma(map(column, change.fits.types)),
-            merging.cast(relation, change.fits),
-        )
-    ).rowcount
-    return Changed(inserted, 0, deleted), notes
+    return Changed(filling.insert(connection, name, change, place), 0, deleted), notes
 
 
 def _by_key(
@@ -275,26 +289,7 @@ def _by_key(
         done = histories.merge(connection, change.name, relation, rule, change.fits, change.editions)
     else:
         done = merging.merge(connection, change.name, relation, rule, change.fits)
-    return done, (*done.notes(change.source.count), *notes)
-
-
-def _shape(connection: Connection, name: Name, fits: Fitted) -> None:
-    """Make the table, or give it its new columns."""
-    if not fits.table:
-        connection.execute(sql.SQL("create table {} ({})").format(name.sql, definitions(fits.types)))
-        return
-    for added in fits.fit.added:
-        connection.execute(
-            sql.SQL("alter table {} add column {}").format(name.sql, definitions({added: fits.types[added]}))
-        )
-    for widened in fits.fit.widened:
-        connection.execute(
-            sql.SQL("alter table {} alter column {} type {}").format(
-                name.sql,
-                column(widened),
-                sql.SQL(fits.types[widened]),
-            )
-        )
+    return done, (*done.notes(change.given), *notes)
 
 
 def _make_room(connection: Connection, change: Change, work: Work) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from psycopg import sql
+from psycopg import errors, sql
 
 from twice.errors import NotPublished
 from twice.faults import reach
@@ -28,6 +28,23 @@ class Stored:
 
     name: Name
     rows: int
+
+    def check(self, connection: Connection) -> None:
+        """See that the rows are still there.
+
+        Raises:
+            NotPublished: Some are not.
+        """
+        try:
+            found = one(connection.execute(sql.SQL("select count(*) from {}").format(self.name.sql)))[0]
+        except errors.UndefinedTable:
+            found = "no"
+        if found != self.rows:
+            raise NotPublished(
+                f"A staged table holds {found} rows instead of {self.rows}.",
+                "The server lost them in a crash, or a tidy swept them; nothing was published.",
+                "Run again.",
+            )
 
 
 @dataclass(frozen=True)
@@ -54,13 +71,7 @@ class Source:
         if self.held is not None and (self.held.num_rows or not self.stored):
             parts.append(_copied(connection, self.held, self.types, f"{_HELD}_{number}"))
         for part in self.stored:
-            found = one(connection.execute(sql.SQL("select count(*) from {}").format(part.name.sql)))[0]
-            if found != part.rows:
-                raise NotPublished(
-                    f"A staged table holds {found} rows instead of {part.rows}.",
-                    "The server lost them, as it does with unlogged tables when it crashes; nothing was published.",
-                    "Run again.",
-                )
+            part.check(connection)
             parts.append(part.name.sql)
         selects = [sql.SQL("select {} from {}").format(names, part) for part in parts]
         return sql.SQL("({})").format(sql.SQL(" union all ").join(selects))

@@ -18,10 +18,12 @@ from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
-from twice.stores.postgres import bookkeeping, conditions, merging, tasks
+from twice.stores.postgres import bookkeeping, conditions, merging, periods, tasks, versions, views
+from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
 from twice.stores.postgres.names import Name, checked, column
+from twice.stores.postgres.periods import Place
 from twice.stores.postgres.publishing import Change
 from twice.stores.postgres.rows import held, is_frame, kinds_of
 from twice.stores.postgres.sources import Source
@@ -34,6 +36,7 @@ class Stager:
         self.url = url
         self.name = name
         self.work = work
+        self.place: Place | None = None
 
     def table(self, rows: Rows) -> Staged:
         """Stage rows that will be the whole table."""
@@ -46,6 +49,10 @@ class Stager:
     def append(self, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
         """Stage rows that will be added, counting those that break a check."""
         return self._plain("append", rows, bounds=check, lineage=lineage or "")
+
+    def version(self, rows: Rows, keep: int | None) -> Staged:
+        """Stage rows that will be a version of their own."""
+        return self._plain("version", rows, keep=keep)
 
     def partitions(self, rows: Rows, columns: Sequence[str]) -> Staged:
         """Stage rows, and name the partitions that they fall into."""
@@ -79,14 +86,16 @@ class Stager:
             )
         return self._by_key("history", rows, rule, editions=editions)
 
-    def _plain(self, how: str, rows: Rows, *, bounds: Slice | None = None, lineage: str = "") -> Staged:
-        with self._rehearsed(rows, replaced=how == "table") as (connection, source, fits, relation):
+    def _plain(
+        self, how: str, rows: Rows, *, bounds: Slice | None = None, lineage: str = "", keep: int | None = None
+    ) -> Staged:
+        with self._rehearsed(rows, is_version=how == "version") as (connection, source, fits, relation):
             outside = 0
             if bounds is not None and source.types:
                 condition = conditions.condition(bounds, fits.types)
                 query = sql.SQL("select count(*) from {} rows where ({}) is not true")
                 outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
-        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage)
+        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, place=self.place, keep=keep)
         return Staged(source.count, outside, handle=change)
 
     def _by_key(
@@ -104,16 +113,16 @@ class Stager:
                 given = merging.check(connection, relation, rule, source.types)
             if look_back and source.types:
                 merging.check_look_back(connection, relation, look_back, source.types)
-        change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions)
+        change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions, given=given)
         return Staged(given, handle=change)
 
     @contextmanager
     def _rehearsed(
-        self, rows: Rows, besides: Sequence[str] = (), rule: MergeRule | None = None, *, replaced: bool = False
+        self, rows: Rows, besides: Sequence[str] = (), rule: MergeRule | None = None, *, is_version: bool = False
     ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
-            table = bookkeeping.columns_of(connection, self.name)
+            table = self._columns(connection, is_version=is_version)
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
@@ -128,6 +137,18 @@ class Stager:
             connection.execute("begin")
             yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
             connection.execute("rollback")
+
+    def _columns(self, connection: Connection, *, is_version: bool) -> tuple[Column, ...]:
+        """Return the columns that the rows have to fit: the table's own, or those of the one it will be made like."""
+        books = Books(self.name.schema)
+        if is_version:
+            return bookkeeping.columns_of(connection, self.name)
+        if views.are_there(connection, books):
+            versions.refuse_version(connection, self.name)
+            periods.refuse_names(connection, self.work, self.name)
+            self.place = periods.place_of(connection, self.name)
+        table = bookkeeping.columns_of(connection, self.name)
+        return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
     def _source(self, rows: Rows, fits: Fitted) -> Source:
         if is_frame(rows):

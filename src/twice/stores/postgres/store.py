@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from twice.abilities import (
@@ -18,12 +19,15 @@ from twice.abilities import (
     Difference,
     Editions,
     FindsRepeats,
+    GrantsRoles,
     InsertsMissing,
     Inspects,
     KeepsHistory,
     LookBack,
     Merges,
     Opening,
+    PointedAt,
+    PointsAtVersions,
     Repeats,
     ReplacesPartitions,
     ReplacesSlices,
@@ -34,9 +38,10 @@ from twice.abilities import (
     Swept,
     TransactsTables,
     Trouble,
+    UnitesTables,
     Work,
 )
-from twice.errors import Misuse, NotPublished
+from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import Sight
@@ -57,16 +62,17 @@ class PostgresStore(
     InsertsMissing,
     Appends,
     TransactsTables,
+    PointsAtVersions,
+    UnitesTables,
     FindsRepeats,
     Inspects,
+    GrantsRoles,
 ):
     """Tables of one database, each with its receipts in its own schema."""
 
     kind: ClassVar[str] = "postgres"
     lacks: ClassVar[Mapping[str, str]] = {
         "Drafts": 'it keeps no older versions of a table (stateful_merger has form="history" for that)',
-        "PointsAtVersions": "it has no versions behind a name yet",
-        "UnitesTables": "it does not unite tables yet",
         "DeliversFiles": "it has no files",
     }
 
@@ -103,11 +109,11 @@ class PostgresStore(
     def look(self, name: str) -> Sight:
         """Read the receipts, in one statement."""
         table = self._name(name)
-        from twice.stores.postgres import bookkeeping
+        from twice.stores.postgres import looking
         from twice.stores.postgres.connections import connected, readable
 
         with connected(self._url) as connection, readable(name):
-            return bookkeeping.look(connection, table)
+            return looking.look(connection, table)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Stage the rows that will be the whole table."""
@@ -150,6 +156,74 @@ class PostgresStore(
         """Stage the change rows; they are kept, and the table is made of them, when they are published."""
         return self._stager(work).history(rows, rule, editions)
 
+    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
+        """Stage the rows; the table that they fill is made when they are published."""
+        return self._stager(work).version(rows, keep)
+
+    def versions(self, name: str) -> list[PointedAt]:
+        """List what the view can point at, oldest first."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        return versions.pointed_at(self._url, view)
+
+    def point(self, name: str, version: str, owner: str) -> None:
+        """Let the view show another of its versions."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        versions.point(self._url, view, version, owner)
+
+    def seal(self, name: str, why: str, owner: str) -> None:
+        """Let the view refuse every further publish, or with an empty reason allow them again."""
+        view = self._name(name)
+        from twice.stores.postgres import versions
+
+        versions.seal(self._url, view, why, owner)
+
+    def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
+        """Note a table behind a view, which may be filled later."""
+        name, table = self._name(view), self._name(f"{view}/{member}")
+        from twice.stores.postgres import periods
+
+        periods.open_member(self._url, name, table, member, by, limit, writer)
+
+    def like_siblings(self, work: Work, rows: Rows) -> Rows:
+        """Rows are fitted to the newest other table when they are staged, if theirs is not there yet."""
+        return rows
+
+    def members(self, view: str) -> Mapping[str, Sight]:
+        """Return the tables that a view unites, with what each holds."""
+        name = self._name(view)
+        from twice.stores.postgres import periods, views
+        from twice.stores.postgres.connections import connected
+
+        with connected(self._url) as connection:
+            return periods.members(connection, name) if views.are_there_for(connection, name) else {}
+
+    def unfilled(self, view: str) -> tuple[str, ...]:
+        """Name the tables that a view unites and that are not there."""
+        name = self._name(view)
+        from twice.stores.postgres import periods, views
+        from twice.stores.postgres.connections import connected
+
+        with connected(self._url) as connection:
+            return periods.unfilled(connection, name) if views.are_there_for(connection, name) else ()
+
+    def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
+        """Put the rows and receipts of several tables into one."""
+        name, larger = self._name(view), self._name(f"{view}/{into}")
+        from twice.stores.postgres import freezing
+
+        freezing.freeze(self._url, name, larger, into, members, owner)
+
+    def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
+        """Add a column to all tables of a view that lack it, and name them."""
+        name = self._name(view)
+        from twice.stores.postgres import freezing, kinds
+
+        return freezing.add_column(self._url, name, column, kinds.type_named(kind, column), owner)
+
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Publish in one transaction."""
         name = self._name(work.name)
@@ -158,7 +232,12 @@ class PostgresStore(
         return publishing.publish(self._url, name, work, staged, receipts)
 
     def settle(self, name: str) -> None:
-        """COMMIT outlives a power cut already."""
+        """COMMIT outlives a power cut already; a view that somebody took away is made again."""
+        if "/" in name:
+            table = self._name(name)
+            from twice.stores.postgres import periods
+
+            periods.repair(self._url, table)
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Drop what the attempt staged."""
@@ -190,7 +269,12 @@ class PostgresStore(
         table = self._name(name)
         from twice.stores.postgres import publishing
 
-        publishing.take_over(self._url, table, base.version, owner)
+        there = self.members(name)
+        for label, sight in there.items():
+            if sight.owner != owner:
+                publishing.take_over(self._url, self._name(f"{name}/{label}"), sight.version, owner)
+        if not there:
+            publishing.take_over(self._url, table, base.version, owner)
 
     def fetch(self, name: str) -> Any:
         """Return the rows as an Arrow table, without Spark; they have to fit into memory."""
@@ -235,24 +319,33 @@ class PostgresStore(
         return ()
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Drop staged tables of dead attempts; one that wakes up later is refused."""
+        """Drop staged tables of dead attempts, and those behind a view that nobody needs; one that wakes up is refused."""
         table = self._name(name)
         from twice.stores.postgres import tidying
 
-        return tidying.tidy(self._url, table, live, dry_run=dry_run)
+        targets = [table, *(self._name(f"{name}/{label}") for label in self.members(name))]
+        swept = [tidying.tidy(self._url, one, live, dry_run=dry_run) for one in targets]
+        swept.append(tidying.tidy_view(self._url, table, dry_run=dry_run))
+        return Swept(
+            sum(one.removed_files for one in swept),
+            sum(one.removed_bytes for one in swept),
+            tuple(attempt for one in swept for attempt in one.attempts),
+            tuple(note for one in swept for note in one.notes),
+        )
+
+    def roles(self, name: str, owner: str, writer: str, reader: str, *, apply: bool) -> list[str]:
+        """Return the statements that give a view an owner, a writer and a reader; carried out if asked."""
+        view = self._name(name)
+        from twice.stores.postgres import roles
+
+        chosen = roles.named(view.table, owner, writer, reader)
+        return roles.statements(self._url, view, chosen, apply=apply)
 
 
 def _need_driver() -> None:
-    """Refuse to go on without the packages that speak to PostgreSQL."""
-    try:
-        import psycopg  # noqa: F401
-        import pyarrow as pa  # noqa: F401
-    except ImportError:
+    """Refuse to go on without the packages that speak to PostgreSQL; a look does not load all of them."""
+    if not all(find_spec(package) for package in ("psycopg", "pyarrow", "adbc_driver_postgresql")):
         raise Misuse(
-            "The store 'postgres' needs psycopg and pyarrow.", fix="Install them with: pip install 'twice[postgres]'"
-        ) from None
-
-
-def does_not_exist(name: str) -> NotPublished:
-    """Say that a table is not there yet."""
-    return NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
+            "The store 'postgres' needs psycopg, ADBC and pyarrow.",
+            fix="Install them with: pip install 'twice[postgres]'",
+        )
