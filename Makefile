@@ -54,9 +54,10 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/patterns.py
 	@$(RUN)/python benchmarks/replays.py
 	@$(RUN)/python benchmarks/periods.py
+	@$(RUN)/python benchmarks/operations.py
 
-prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, with SIGKILL, race two processes a thousand times, explore larger models
-	@$(RUN)/python -m pytest tests/model tests/prover tests/properties tests/races -q --every-kill
+prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, and the server; race two processes a thousand times, explore larger models
+	@$(RUN)/python -m pytest tests/model tests/prover tests/properties tests/races tests/postgres -q --every-kill
 
 lock: $(VENV)/.base ## Pin the requirements files again
 	@$(RUN)/python -m pip install --quiet uv

@@ -15,7 +15,7 @@ from twice import backfills, considered, decide, execute, merges, replays
 from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
-from twice.ledger import sqlite
+from twice.ledger import Ledger
 from twice.patterns import fast_metadata_cleaner
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
@@ -94,7 +94,7 @@ APPEND = {"pattern": twice.transactional_writer()}
 @mutant(
     "the store lets a publish through although the slot has moved",
     by="two at once with newer input",
-    shows="'published' instead of 'Fenced'",
+    shows="'published' instead of 'Overtaken'",
 )
 def receipt_not_compared(patch):
     patch.setattr(MemoryStore, "_compare", without("the slot's fence"))
@@ -103,7 +103,7 @@ def receipt_not_compared(patch):
 @mutant(
     "the store refuses only what is older than the fence",
     by="two at once with newer input",
-    shows="'published' instead of 'Fenced'",
+    shows="'published' instead of 'Overtaken'",
 )
 def compared_by_older_instead_of_equal(patch):
     real = MemoryStore._compare
@@ -486,13 +486,13 @@ def blind_retry(patch):
 @mutant(
     "a receipt of the same generation counts as the same work, whatever it was made of",
     by="two at once with newer input",
-    shows="'skipped' instead of 'Fenced'",
+    shows="'skipped' instead of 'Overtaken'",
 )
 def twin_by_number_alone(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: found.generation == receipt.generation)
 
 
-@mutant("a twin's work is not recognised", by="two at once", shows="('Fenced', 2, 0)")
+@mutant("a twin's work is not recognised", by="two at once", shows="('Overtaken', 2, 0)")
 def twin_not_recognised(patch):
     patch.setattr(_Attempt, "_is_twin", lambda self, found, receipt: False)
 
@@ -545,7 +545,7 @@ def replay_not_taken_up(patch):
     shows="Died at lease.taken: the rerun failed",
 )
 def lease_that_never_ends(patch):
-    patch.setattr(sqlite, "_is_live", lambda row: True)
+    patch.setattr(Ledger, "_is_live", lambda self, row, now: True)
 
 
 @mutant(
@@ -609,7 +609,7 @@ def inputs_not_resolved_again(patch):
 @mutant(
     "a run does not look again once it has its lease",
     by="the table changes hands at the publish",
-    shows="'Fenced' instead of 'Stranger'",
+    shows="'Overtaken' instead of 'Stranger'",
 )
 def not_considered_again(patch):
     patch.setattr(_Attempt, "_considered_now", lambda self, before: before)
@@ -618,7 +618,7 @@ def not_considered_again(patch):
 @mutant(
     "a refused run plans again although its slot was taken",
     by="two at once with newer input",
-    shows="instead of 'Fenced'",
+    shows="instead of 'Overtaken'",
 )
 def refusal_not_looked_into(patch):
     patch.setattr(_Attempt, "_check_refusal", lambda self, work, sight: None)
@@ -649,13 +649,13 @@ def lease_on_the_target_not_honoured(patch):
 
 @mutant("the end of a failed run is not recorded", by="a run that fails", shows="['started']")
 def end_not_recorded(patch):
-    patch.setattr(sqlite.SqliteLedger, "end", lambda self, attempt, state, reason="": None)
+    patch.setattr(Ledger, "end", lambda self, attempt, state, reason="": None)
 
 
 # ---------------------------------------------------------------- decisions
 
 
-@mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Fenced")
+@mutant("the generation is what the ledger knows, and one", by="ledger stale", shows="Overtaken")
 def number_from_the_ledger(patch):
     real = considered.decide
 
@@ -691,7 +691,7 @@ def proof_not_asked_for(patch):
     patch.setattr(decide, "_check_proof", lambda question, sight: None)
 
 
-@mutant("a target of another ledger is written to", by="ledger lost", shows="Fenced")
+@mutant("a target of another ledger is written to", by="ledger lost", shows="Overtaken")
 def owner_not_asked_for(patch):
     patch.setattr(decide, "_check_owner", lambda question, sight: None)
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import mutants_after_failures  # noqa: F401 - puts its mutants on the list
+import ways_after_failures  # noqa: F401 - puts its ways on the list
 from model.wrong import WRONG
 from mutants import MUTANTS
 from ways import WAYS
@@ -21,7 +23,7 @@ def page() -> str:
             "",
             "## Mistakes in the code",
             "",
-            "In stores, in the executor, in decisions, in patterns, in sources and in people's pipelines.",
+            "In stores, in the executor, in decisions, in patterns, in sources and in people's pipelines; in retries, effects and steps.",
             "",
             "| mistake | what it breaks | caught by |",
             "|---|---|---|",

@@ -376,7 +376,7 @@ def two_at_once_with_newer_input(bench: Bench) -> None:
     world = put(bench.world(), d20=["first"])
     world.run(DAY)
     put(world, d20=["old", "older"])
-    demand(beside(world, "publish.before", corrected), "Fenced", "how the older run ended")
+    demand(beside(world, "publish.before", corrected), "Overtaken", "how the older run ended")
     demand(world.by_day(), {DAY: ["new"]}, "rows")
 
 

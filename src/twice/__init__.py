@@ -40,9 +40,13 @@ if TYPE_CHECKING:
         transactional_writer,
         versions,
     )
+    from twice.calls import http_effect
+    from twice.confidential import Secret, secret
     from twice.errors import (
         Busy,
+        EffectOwed,
         Fenced,
+        Held,
         Misuse,
         NotIdempotent,
         NotProvable,
@@ -52,18 +56,24 @@ if TYPE_CHECKING:
         Unsupported,
         Waiting,
     )
+    from twice.events import Event, on
     from twice.findings import Finding
     from twice.jobs import Outcome
     from twice.pipelines import Pipeline, pipeline
     from twice.project import Project
     from twice.prover.proving import prove
+    from twice.steps import step
+    from twice.tries import retries
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "Busy": "errors",
+    "EffectOwed": "errors",
+    "Event": "events",
     "Fenced": "errors",
     "Finding": "findings",
+    "Held": "errors",
     "Misuse": "errors",
     "NotIdempotent": "errors",
     "NotProvable": "errors",
@@ -72,6 +82,7 @@ _WHERE = {
     "OutcomeUnknown": "errors",
     "Pipeline": "pipelines",
     "Project": "project",
+    "Secret": "confidential",
     "TwiceError": "errors",
     "Unsupported": "errors",
     "Waiting": "errors",
@@ -83,8 +94,10 @@ _WHERE = {
     "diff": "api",
     "fast_metadata_cleaner": "api",
     "files": "api",
+    "http_effect": "calls",
     "keyed": "api",
     "merger": "api",
+    "on": "events",
     "pipeline": "pipelines",
     "plan": "api",
     "point": "api",
@@ -95,12 +108,15 @@ _WHERE = {
     "read": "api",
     "register_views": "api",
     "restore": "api",
+    "retries": "tries",
     "run": "api",
     "seal": "api",
+    "secret": "confidential",
     "slot": "api",
     "source": "api",
     "sql": "api",
     "stateful_merger": "api",
+    "step": "steps",
     "table": "api",
     "transactional_writer": "api",
     "versions": "api",
@@ -108,8 +124,11 @@ _WHERE = {
 
 __all__ = [
     "Busy",
+    "EffectOwed",
+    "Event",
     "Fenced",
     "Finding",
+    "Held",
     "Misuse",
     "NotIdempotent",
     "NotProvable",
@@ -118,6 +137,7 @@ __all__ = [
     "OutcomeUnknown",
     "Pipeline",
     "Project",
+    "Secret",
     "TwiceError",
     "Unsupported",
     "Waiting",
@@ -129,8 +149,10 @@ __all__ = [
     "diff",
     "fast_metadata_cleaner",
     "files",
+    "http_effect",
     "keyed",
     "merger",
+    "on",
     "pipeline",
     "plan",
     "point",
@@ -141,12 +163,15 @@ __all__ = [
     "read",
     "register_views",
     "restore",
+    "retries",
     "run",
     "seal",
+    "secret",
     "slot",
     "source",
     "sql",
     "stateful_merger",
+    "step",
     "table",
     "transactional_writer",
     "versions",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from twice import matrix
 from twice.abilities import Delivery, Difference, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
-from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
@@ -36,10 +35,12 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
+from twice.retrying import fill_slot, planned
 from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
 from twice.sources.functions import Function
+from twice.sources.named import reads_of
 from twice.sources.queries import Query
 from twice.sources.tables import Table
 from twice.statements import Statement
@@ -234,8 +235,8 @@ def run(
         TwiceError: Its type says what may have happened to the data.
     """
     home = opened(project, spark)
-    job = _job(home, pipeline, at, key)
-    return execute(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept))
+    chosen, where = _chosen(home, pipeline, at, key)
+    return fill_slot(home, chosen, where, Asked(force, accept))
 
 
 def plan(
@@ -250,13 +251,15 @@ def plan(
 ) -> Plan:
     """Say what `run` would do, and change nothing."""
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
-    job = _job(home, pipeline, at, key)
-    return consider(job, home.store(job.slot.target.store), home.ledger, Asked(force, accept)).plan
+    chosen, where = _chosen(home, pipeline, at, key)
+    return planned(home, chosen, where, Asked(force, accept)).plan
 
 
-def _job(home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None) -> Job:
+def _chosen(
+    home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None
+) -> tuple[Pipeline, Slot]:
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    return home.job(chosen, chosen.slot(at, key, now=datetime.now(UTC)))
+    return chosen, chosen.slot(at, key, now=datetime.now(UTC))
 
 
 def backfill(
@@ -484,6 +487,9 @@ def publish(
         parameters=home.engine.zone_fact,
         declares_inputs=declared is not None,
         columns=ColumnPolicy(on_new_column, on_missing_column, on_type_change),
+        tell=home.announce,
+        reads=reads_of(source for source in declared or () if not isinstance(source, str)),
+        under=lambda attempt: home.engine.working_for(where, attempt),
     )
     return execute(job, home.store(where.target.store), home.ledger, Asked(force, accept))
 

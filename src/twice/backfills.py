@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, TwiceError, Waiting
-from twice.execute import execute
 from twice.faults import reach
 from twice.intervals import aware, parse_moment, utc_text
 from twice.jobs import Outcome
+from twice.retrying import fill_slot
 from twice.runs import Slot
 from twice.sight import Sight
 
@@ -204,8 +204,7 @@ def _side_by_side(
 def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> SlotEnd:
     reach("backfill.slot")
     try:
-        job = project.job(pipeline, slot)
-        return SlotEnd(slot, execute(job, project.store(slot.target.store), project.ledger, asked))
+        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked))
     except TwiceError as error:
         return SlotEnd(slot, error=error)
 

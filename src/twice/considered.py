@@ -16,7 +16,7 @@ from twice.errors import NotPublished
 from twice.faults import reach
 from twice.fingerprint import Inputs, fingerprint_of
 from twice.jobs import Job
-from twice.ledger import SqliteLedger
+from twice.ledger import Ledger
 from twice.plans import Plan
 from twice.replays import named
 from twice.runs import Receipt, Slot
@@ -47,7 +47,7 @@ class Considered:
         return (Part(job, self.inputs, self.fingerprint, self.plan.generation), *self.companions)
 
 
-def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Considered:
+def consider(job: Job, store: Store, ledger: Ledger, asked: Asked) -> Considered:
     """Look at the store, resolve the inputs and decide, changing nothing.
 
     The store is looked at first: a twin that publishes in between is then found at the publish,
@@ -63,7 +63,7 @@ def consider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked) -> Cons
     return _with_others(job, plan, inputs, found)
 
 
-def reconsider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked, before: Considered) -> Considered:
+def reconsider(job: Job, store: Store, ledger: Ledger, asked: Asked, before: Considered) -> Considered:
     """Decide once more on what is there now, from the inputs in hand unless somebody published the slot since."""
     known = _known(job, ledger)
     sight = store.look(job.table)
@@ -74,7 +74,7 @@ def reconsider(job: Job, store: Store, ledger: SqliteLedger, asked: Asked, befor
     return consider(job, store, ledger, asked)
 
 
-def _known(job: Job, ledger: SqliteLedger) -> list[Receipt]:
+def _known(job: Job, ledger: Ledger) -> list[Receipt]:
     """Return what the ledger knows of the slot, or of all slots that it builds on."""
     if job.pattern.builds_on_all:
         return [receipt for receipt, _ in ledger.published(job.slot.target.text)]
@@ -160,7 +160,7 @@ def _part(job: Job, plan: Plan) -> Part:
 
 
 def _decide(
-    job: Job, store: Store, sight: Sight, ledger: SqliteLedger, asked: Asked, fingerprint: str, known: Sequence[Receipt]
+    job: Job, store: Store, sight: Sight, ledger: Ledger, asked: Asked, fingerprint: str, known: Sequence[Receipt]
 ) -> Plan:
     question = Question(
         slot=job.slot,

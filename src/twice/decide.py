@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
+from twice.errors import Fenced, LedgerAhead, Misuse, Overtaken, ProofGone, Stranger
 from twice.plans import Pattern, Plan
 from twice.replays import named, start_of
 from twice.runs import Receipt, Slot
@@ -23,7 +23,8 @@ class Asked:
 
     `resuming` marks a walk over many slots: a published one that a newer slot has replaced since
     is passed over instead of being refused. `along` are later slots to be done in the same publish.
-    `following` marks the next slot of a replay that is shown slot by slot.
+    `following` marks the next slot of a replay that is shown slot by slot. `by_calendar` marks a walk over all that is
+    due, which nobody asked for slot by slot: what waits for a retry or for a person is left alone.
     """
 
     force: bool = False
@@ -31,6 +32,7 @@ class Asked:
     resuming: bool = False
     along: tuple[Slot, ...] = ()
     following: bool = False
+    by_calendar: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _next_of_replay(question: Question, sight: Sight) -> Plan:
         Fenced: Another run has gone on with it meanwhile.
     """
     if sight.pending[:1] != (question.slot.text,):
-        raise Fenced(
+        raise Overtaken(
             f"{question.slot.label} is not the next slot of a replay of {question.slot.target.text}.",
             "Another run has gone on with it.",
             "Run again.",

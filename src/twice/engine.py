@@ -2,7 +2,9 @@
 
 At the first need and not before: a run with nothing to do never starts a JVM. A caller may bring
 a session of their own; ours run in UTC, keep their log out of the terminal, and write timestamps
-that other tools can compare.
+that other tools can compare. Settings that are secret reach the JVM through its socket, never on its
+command line, which everybody on the machine can read. While an attempt works, Spark's jobs bear its
+name; what a caller's own session said before is put back afterwards.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twice import jars
 from twice.errors import Misuse
+from twice.explain import explain
+from twice.masks import NAMES_A_SECRET
+from twice.runs import Slot
 from twice.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 _EXTENSIONS = {"delta": "io.delta.sql.DeltaSparkSessionExtension"}
 _CATALOGS = {"delta": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JOB_NAMES = ("spark.jobGroup.id", "spark.job.description")
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.console.type = Console
@@ -47,6 +53,7 @@ class Engine:
         self._spark = spark
         self._brought = spark is not None
         self._starting = threading.Lock()
+        self._working = threading.local()
         self.on_start: Callable[[], None] | None = None
 
     def need(self, kind: str) -> None:
@@ -69,7 +76,29 @@ class Engine:
         with self._starting:
             if self._spark is None:
                 self._spark = self._start()
-            return self._spark
+        self._name_jobs(self._spark)
+        return self._spark
+
+    @contextmanager
+    def working_for(self, slot: Slot, attempt: str) -> Iterator[None]:
+        """Let the Spark jobs of this thread bear the name of an attempt, so that Spark's own pages show it."""
+        work = self._working
+        before = getattr(work, "name", None)
+        work.name, work.were = (attempt, f"{slot.pipeline} {slot.label}"), None
+        try:
+            yield
+        finally:
+            if work.were is not None and self._spark is not None:
+                _set_job_names(self._spark, work.were)
+            work.name, work.were = before, None
+
+    def _name_jobs(self, spark: SparkSession) -> None:
+        """Name the jobs of the attempt that this thread works for, once; without a JVM at hand nothing is named."""
+        work = self._working
+        if getattr(work, "name", None) is None or work.were is not None:
+            return
+        work.were = _job_names(spark)
+        _set_job_names(spark, work.name)
 
     @property
     def zone_fact(self) -> dict[str, str]:
@@ -94,17 +123,19 @@ class Engine:
             self.on_start()
         # Workers must run the interpreter of the driver, or they lack its packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = self._conf()
         builder = SparkSession.builder.appName("twice")
-        for name, value in self._conf().items():
+        for name, value in conf.items():
             builder = builder.config(name, value)
         log = self.log_file
         log.parent.mkdir(parents=True, exist_ok=True)
         with _errors_to(log):
             try:
+                _start_jvm({name: value for name, value in conf.items() if name not in self.settings.secret_spark_conf})
                 return builder.getOrCreate()
             except Exception as error:
                 raise Misuse(
-                    f"Spark did not start: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                    f"Spark did not start: {explain(error)}",
                     f"Its log is {log}.",
                     "Try: twice doctor",
                 ) from error
@@ -122,6 +153,7 @@ class Engine:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.redaction.regex": f"(?i){NAMES_A_SECRET}",
             _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={self._log4j().as_uri()}",
         }
         if str(self.settings["spark.master"]).startswith("local"):
@@ -132,6 +164,12 @@ class Engine:
         conf |= self._store_conf()
         asked = dict(self.settings.spark_conf)
         # Both have a say in the JVM's options; elsewhere the project's own setting wins.
+        if _JAVA_OPTIONS in self.settings.secret_spark_conf:
+            raise Misuse(
+                f"{_JAVA_OPTIONS} holds a variable, whose value would stand on the JVM's command line.",
+                "Everybody on the machine can read it there.",
+                "Write options that are no secret, and keep a secret one in a file: -XX:Flags=FILE or @FILE.",
+            )
         options = (conf[_JAVA_OPTIONS], asked.pop(_JAVA_OPTIONS, ""))
         return conf | asked | {_JAVA_OPTIONS: " ".join(filter(None, options))}
 
@@ -163,6 +201,28 @@ class Engine:
         if source != "fetch":
             raise Misuse(f"jars.from={source!r} is not known.", fix="Use 'fetch' or 'cluster', or set jars.folder.")
         return jars.ensure(wanted)
+
+
+def _start_jvm(conf: dict[str, str]) -> None:
+    """Start the JVM with what may stand on its command line; the rest follows through its socket."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is None:
+        given = SparkConf(loadDefaults=False)
+        for name, value in conf.items():
+            given.set(name, value)
+        SparkContext._ensure_initialized(conf=given)
+
+
+def _job_names(spark: SparkSession) -> tuple[str | None, ...]:
+    context: Any = spark.sparkContext
+    return tuple(context.getLocalProperty(name) for name in _JOB_NAMES)
+
+
+def _set_job_names(spark: SparkSession, values: tuple[str | None, ...]) -> None:
+    context: Any = spark.sparkContext
+    for name, value in zip(_JOB_NAMES, values, strict=True):
+        context.setLocalProperty(name, value)
 
 
 @contextmanager

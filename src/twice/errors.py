@@ -11,11 +11,14 @@ Errors are typed by the answer, because the answer decides the next move:
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
       OutcomeUnknown    3   the publish may or may not have landed; ask the store first
+        EffectOwed          the rows are published, and a call that belongs to them is not confirmed
       Fenced            4   the store has moved on; this plan is stale
+        Overtaken           other publishes were faster; the same run, planned anew, may pass
         ProofGone           the slot was published, and its rows are no longer vouched for
         Stranger            the target belongs to another ledger
         LedgerAhead         the ledger knows of a publish that the store does not
       Busy              4   someone else is working on the slot now
+      Held              4   an earlier slot, or an earlier try of this one, has to be dealt with first
       NotIdempotent     5   a counterexample was found
 
 The number is the exit code of the command line.
@@ -25,17 +28,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from twice.masks import mask
+
 
 class TwiceError(Exception):
-    """Root of all errors: what is true, why, and the next move, one line each."""
+    """Root of all errors: what is true, why, and the next move, one line each. None of them shows a secret."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
-        self.what = what
-        self.why = why
-        self.fix = fix
-        super().__init__("\n  ".join(line for line in (what, why, fix) if line))
+        self.what = mask(what)
+        self.why = mask(why)
+        self.fix = mask(fix)
+        super().__init__("\n  ".join(line for line in (self.what, self.why, self.fix) if line))
 
 
 class Misuse(TwiceError):
@@ -76,10 +81,18 @@ class OutcomeUnknown(TwiceError):
     exit_code = 3
 
 
+class EffectOwed(OutcomeUnknown):
+    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed."""
+
+
 class Fenced(TwiceError):
     """The store is no longer as the plan saw it; a new plan is needed."""
 
     exit_code = 4
+
+
+class Overtaken(Fenced):
+    """Other publishes moved the slot or its target during the run; run again, it may pass."""
 
 
 class ProofGone(Fenced):
@@ -96,6 +109,12 @@ class LedgerAhead(Fenced):
 
 class Busy(TwiceError):
     """Another attempt holds the lease of the slot or of its target."""
+
+    exit_code = 4
+
+
+class Held(TwiceError):
+    """The slot is not to be worked on now: it, or one that it builds on, waits for a retry or for a person."""
 
     exit_code = 4
 

@@ -22,18 +22,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from twice.abilities import Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
 from twice.decide import Asked
+from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
     Busy,
     Conflict,
+    EffectOwed,
     Fenced,
     InputsMoved,
     Misuse,
     NotPublished,
     OutcomeUnknown,
+    Overtaken,
     ProofGone,
     TwiceError,
     Waiting,
@@ -42,11 +46,13 @@ from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs
 from twice.jobs import Job, Outcome
-from twice.ledger import AttemptRecord, SqliteLedger
+from twice.ledger import AttemptRecord, Ledger
+from twice.ledger.effects import intend
 from twice.ledger.records import OPEN
+from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
 from twice.replays import start_of
-from twice.runs import Receipt, Run, Slot
+from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
 
 _LOST_COMPARES_BEFORE_LEASE = 2
@@ -56,7 +62,7 @@ _LOST_COMPARES_AT_MOST = 8
 def execute(
     job: Job,
     store: Store,
-    ledger: SqliteLedger,
+    ledger: Ledger,
     asked: Asked | None = None,
     approve: Callable[[Plan], None] | None = None,
 ) -> Outcome:
@@ -89,14 +95,16 @@ def execute(
     if asked.accept and plan.base.ended and (job.pattern.builds_on_all or job.slot.text in plan.base.ended):
         ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
-        return _skip(plan, store, ledger, job)
+        outcome = _skip(plan, store, ledger, job)
+        job.tell(outcome.event())
+        return outcome
     outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
     if asked.following:
         return outcome
     return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
 
 
-def _go_on(job: Job, store: Store, ledger: SqliteLedger) -> tuple[Slot, ...]:
+def _go_on(job: Job, store: Store, ledger: Ledger) -> tuple[Slot, ...]:
     """Show what is left of a replay that is shown slot by slot, whoever began it.
 
     Its first publish took the later slots out of the table. Until they are back nothing else is published.
@@ -122,25 +130,32 @@ def _who() -> str:
         return f"uid {os.getuid()}"
 
 
-def _record_refusal(job: Job, ledger: SqliteLedger, error: TwiceError) -> None:
+def _record_refusal(job: Job, ledger: Ledger, error: TwiceError) -> None:
     """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
     slot = job.slot
     record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
+    attempt = ""
     with suppress(NotPublished):
-        ledger.end(ledger.intend(record).attempt, _state_after(error), str(error))
+        attempt = ledger.intend(record).attempt
+        ledger.end(attempt, _state_after(error), str(error))
+    job.tell(job.failed(attempt, 0, _state_after(error), error))
 
 
-def _skip(plan: Plan, store: Store, ledger: SqliteLedger, job: Job, reason: str = "") -> Outcome:
+def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") -> Outcome:
     """Report a skip, and let the ledger catch up with the store if it lags."""
     receipt = plan.base.receipts[job.slot.text]
     known = ledger.known(job.slot.text)
     notes = plan.notes
     _settle_now(store, job)
-    if known != receipt:
+    if known != receipt or is_in_trouble(ledger, job.slot.text):
         # Companions were published by the same attempt, which may have died before it could say so.
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
                 notes += _confirmed(ledger, "", found, plan.base.version)
+    if job.kept and not ledger.busy(job.slot.text):
+        job.kept.sweep((job.slot,))
+    same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
+    notes += complete(job.outside, ledger, same_publish)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -167,7 +182,7 @@ def _settle_now(store: Store, job: Job) -> None:
 
 
 def _confirmed(
-    ledger: SqliteLedger,
+    ledger: Ledger,
     attempt: str,
     receipt: Receipt,
     version: int,
@@ -186,7 +201,7 @@ class _Attempt:
     """One start of work on a slot, from the lease to the confirmation."""
 
     def __init__(
-        self, job: Job, store: Store, ledger: SqliteLedger, asked: Asked, approve: Callable[[Plan], None] | None
+        self, job: Job, store: Store, ledger: Ledger, asked: Asked, approve: Callable[[Plan], None] | None
     ) -> None:
         self.job = job
         self.store = store
@@ -195,23 +210,36 @@ class _Attempt:
         self.approve = approve
         self.fingerprint = ""
         self.name = ""
+        self.effects: dict[Slot, Mapping[str, Effect]] = {}
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
         self.fingerprint = considered.fingerprint
         self.name = self.ledger.intend(self._record(considered.plan)).attempt
         reach("intended")
+        generation = considered.plan.generation
+        self.job.tell(self.job.started(self.name, generation, considered.plan.reason))
         try:
             with ExitStack() as leases:
                 leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
+                leases.enter_context(self.job.under(self.name))
                 self._wait_for_target()
-                return self._until_settled(considered, leases)
+                outcome = self._until_settled(considered, leases)
+        except EffectOwed as error:
+            # Its rows are published and recorded; what it owes to others is a matter of its own.
+            self.job.tell(replace(self.job.started(self.name, generation, error.what), kind="published"))
+            raise
         except TwiceError as error:
             self._end(_state_after(error), str(error))
+            self.job.tell(self.job.failed(self.name, generation, _state_after(error), error))
             raise
         except Exception as error:
             self._end("failed", explain(error))
+            self.job.tell(self.job.failed(self.name, generation, "failed", TwiceError(explain(error))))
             raise
+        # A twin's receipt bears the twin's name; this is the end of this attempt.
+        self.job.tell(replace(outcome.event(), attempt=self.name))
+        return outcome
 
     def _end(self, state: str, reason: str) -> None:
         """Record the end; a ledger that cannot must not hide how the run really ended."""
@@ -260,7 +288,7 @@ class _Attempt:
             settled = self._try(plan, considered.parts(self.job))
             if settled:
                 return settled
-        raise Fenced(
+        raise Overtaken(
             f"Other publishes moved the target {self.job.slot.target.text} {_LOST_COMPARES_AT_MOST} times during this run.",
             "Nothing of this attempt is visible.",
             "Run again.",
@@ -293,7 +321,11 @@ class _Attempt:
         except Conflict:
             return None
         rows = self._rows_of_each(plan, parts, staged)
-        receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        try:
+            receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        except TwiceError:
+            self.store.discard(work, staged)
+            raise
         reach("publish.before")
         try:
             said = self.store.publish(work, staged, receipts)
@@ -358,7 +390,11 @@ class _Attempt:
 
     def _rows(self, part: Part) -> Rows:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""
-        run = Run(part.job.slot, part.generation, self.name, self.job.zone)
+        run = Run(part.job.slot, part.generation, self.name, self.job.zone, part.job.parameters)
+        self.effects[part.job.slot] = run.effects
+        if part.job.kept:
+            look_again = partial(self._look_again, part.inputs)
+            run = replace(run, steps=part.job.kept.of_run(run, part.fingerprint, part.job.code, look_again))
         try:
             rows = part.job.rows(part.inputs, run)
         except SystemExit as left:
@@ -403,8 +439,19 @@ class _Attempt:
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
+            effects=self._intend_effects(part.job.slot, before),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
+
+    def _intend_effects(self, slot: Slot, before: Receipt | None) -> tuple[Effect, ...]:
+        """Record what is to be called once the rows are published, and return what the receipt says of it."""
+        own = tuple(self.effects.get(slot, {}).values())
+        older = owed_by(before, self.ledger)
+        said = for_receipt(slot, own, older)
+        if own or (before and before.effects):
+            intend(self.ledger, slot, self.name, own, before)
+            reach("effects.intended")
+        return said
 
     def _settle(
         self, plan: Plan, work: Work, staged: Staged, receipts: Sequence[Receipt], reply: str
@@ -453,7 +500,7 @@ class _Attempt:
                 "Run again.",
             )
         if sight.fence(work.slot) != work.seen:
-            raise Fenced(
+            raise Overtaken(
                 f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
                 " from other inputs.",
                 "This attempt planned on what was there before, so the store refused it.",
@@ -492,6 +539,10 @@ class _Attempt:
             if slot.text in sight.receipts:
                 notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
         reach("confirmed")
+        if self.job.kept:
+            self.job.kept.sweep((self.job.slot, *plan.companions))
+        others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
+        notes += complete(self.job.outside, self.ledger, [found, *others])
         return Outcome(
             state=state,
             slot=self.job.slot,

@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+from twice.masks import mask
+
 _FILE = re.compile(r"Encountered error while reading file (\S+?)\.? ")
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]+")
@@ -19,7 +21,7 @@ _MOST_CAUSES = 10
 
 
 def explain(error: BaseException) -> str:
-    """Return one line that names the trouble, and the file where there is one."""
+    """Return one line that names the trouble, and the file where there is one; secrets are masked."""
     text = _text(error)
     file = _FILE.search(text)
     condition = _CONDITION.findall(text)
@@ -59,5 +61,5 @@ def _causes(java: Any) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = mask(" ".join(text.split()))
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

@@ -12,6 +12,7 @@ A process started with TWICE_FAULTS set arms itself:
     TWICE_FAULTS=kill-python:POINT       SIGKILL this process alone: its JVM is left an orphan
     TWICE_FAULTS=kill-jvm:POINT          SIGKILL the JVM alone
     TWICE_FAULTS=kill-executor:POINT     SIGKILL one executor that is a process of its own
+    TWICE_FAULTS=slow-executors:POINT    SIGSTOP the executors that are processes of their own, and wake them one by one
     TWICE_FAULTS=pause:publish.before    SIGSTOP this process at the point
     TWICE_FAULTS=raise:POINT             raise an ordinary error
     TWICE_FAULTS=lost:publish.after      raise what a lost reply looks like
@@ -26,6 +27,8 @@ import itertools
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +37,9 @@ Action = Callable[[str], None]
 
 NOBODY_TO_KILL = "nobody to kill"
 _STDERR = 2  # the process's own, whatever a test has put in place of `sys.stderr`
+_SECONDS_OF_SLOWNESS = 5.0
+_SECONDS_TO_JOIN = 30.0
+_DRIVER_AND_ONE = 2
 REACHED = "twice: this is the fault that was asked for:"
 
 
@@ -122,10 +128,34 @@ def _kill_jvm(point: str) -> None:
 
 
 def _kill_executor(point: str) -> None:
-    executors = _in_this_group("CoarseGrainedExecutorBackend")
-    if not executors:
+    os.kill(_executors(point)[0], signal.SIGKILL)
+
+
+def _slow_down_executors(point: str) -> None:
+    """Let all tasks seem slow, so that others are started in their place, and wake one executor after the other."""
+    _wait_for_executors()
+    for turn, executor in enumerate(_executors(point), 1):
+        os.kill(executor, signal.SIGSTOP)
+        waking = threading.Timer(turn * _SECONDS_OF_SLOWNESS, os.kill, (executor, signal.SIGCONT))
+        waking.daemon = True
+        waking.start()
+
+
+def _wait_for_executors() -> None:
+    """Wait until the driver knows all of them: it gives no task to the others."""
+    until = time.monotonic() + _SECONDS_TO_JOIN
+    while _jvm() and time.monotonic() < until:
+        known = sys.modules["pyspark"].SparkContext._active_spark_context._jsc.sc().getExecutorMemoryStatus().size()
+        if known > _DRIVER_AND_ONE:
+            return
+        time.sleep(0.1)
+
+
+def _executors(point: str) -> list[int]:
+    found = _processes(f"CoarseGrainedScheduler@{_driver()}") if _jvm() else []
+    if not found:
         raise RuntimeError(f"{NOBODY_TO_KILL} at {point}: no executor has a process of its own")
-    os.kill(min(executors), signal.SIGKILL)
+    return found
 
 
 def _pause(_: str) -> None:
@@ -161,6 +191,7 @@ _FAULTS: dict[str, Action] = {
     "kill-python": _kill_python,
     "kill-jvm": _kill_jvm,
     "kill-executor": _kill_executor,
+    "slow-executors": _slow_down_executors,
     "pause": _pause,
     "raise": _raise,
     "lost": _lose_the_reply,
@@ -177,13 +208,20 @@ def _jvm() -> int | None:
     return int(process.pid) if process else None
 
 
-def _in_this_group(command: str) -> list[int]:
-    """Return the processes of this group whose command line holds a word."""
+def _driver() -> str:
+    """Return the address under which executors know the driver."""
+    pyspark: Any = sys.modules["pyspark"]
+    settings = pyspark.SparkContext._active_spark_context.getConf()
+    return f"{settings.get('spark.driver.host')}:{settings.get('spark.driver.port')}"
+
+
+def _processes(words: str) -> list[int]:
+    """Return the processes whose command line holds some words."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as line:
-                if command.encode() in line.read() and os.getpgid(int(name)) == os.getpgrp():
+                if words.encode() in line.read():
                     found.append(int(name))
         except OSError:
             continue  # it ended meanwhile

@@ -8,13 +8,13 @@ from __future__ import annotations
 from twice.abilities import Drafts, Store
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
-from twice.ledger import SqliteLedger
+from twice.ledger import Ledger
 from twice.sight import NO_TABLE, Sight
 
 RELEASED = "released"
 
 
-def restore(store: Store, ledger: SqliteLedger, name: str, version: int) -> Sight:
+def restore(store: Store, ledger: Ledger, name: str, version: int) -> Sight:
     """Make an older version of a target the newest; a publish like any other, under the head rule.
 
     Raises:
@@ -45,7 +45,7 @@ def restore(store: Store, ledger: SqliteLedger, name: str, version: int) -> Sigh
     return store.look(name)
 
 
-def release(store: Store, ledger: SqliteLedger, name: str) -> None:
+def release(store: Store, ledger: Ledger, name: str) -> None:
     """Give a target back: rows, receipts and history stay, and no ledger owns it.
 
     Raises:
@@ -61,7 +61,7 @@ def release(store: Store, ledger: SqliteLedger, name: str) -> None:
     reach("released")
 
 
-def take_over(store: Store, ledger: SqliteLedger, name: str, keep_days: int = 0) -> Sight:
+def take_over(store: Store, ledger: Ledger, name: str, keep_days: int = 0) -> Sight:
     """Make this ledger the owner of a target, and believe the target's receipts.
 
     Raises:

@@ -6,20 +6,38 @@ exists. An outcome is what became of it, if it did not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.effects import Outside
+from twice.errors import TwiceError
+from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
 
 
+class KeepsSteps(Protocol):
+    """Keeps the outputs of a transform's steps until its rows are published."""
+
+    def of_run(self, run: Run, fingerprint: str, code: str, look_again: Callable[[], None]) -> Any:
+        """Return what keeps the steps of one run."""
+
+    def sweep(self, slots: Iterable[Slot]) -> None:
+        """Remove what is kept of slots that are published."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """One slot to fill: what it reads, how it transforms, which pattern protects the write."""
+    """One slot to fill: what it reads, how it transforms, which pattern protects the write.
+
+    `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
+    engine is `under` its name.
+    """
 
     slot: Slot
     pattern: Pattern
@@ -32,6 +50,11 @@ class Job:
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
     sibling: Callable[[Slot], Job] | None = None
+    tell: Tell = to_nobody
+    reads: tuple[str, ...] = ()
+    under: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    outside: Outside = field(default_factory=Outside)
+    kept: KeepsSteps | None = None
 
     @property
     def table(self) -> str:
@@ -42,6 +65,14 @@ class Job:
     def accepts(self) -> str:
         """Name what somebody accepts rows of."""
         return accepted_as(self.pattern, self.slot)
+
+    def started(self, attempt: str, generation: int, reason: str) -> Event:
+        """Say that work has begun."""
+        return Event("started", self.slot, attempt, generation, reason=reason, reads=self.reads)
+
+    def failed(self, attempt: str, generation: int, state: str, error: TwiceError) -> Event:
+        """Say that it ended without a publish that is known."""
+        return Event("failed", self.slot, attempt, generation, state=state, reason=error.what, error=error)
 
 
 @dataclass(frozen=True)
@@ -58,6 +89,18 @@ class Outcome:
     attempt: str = ""
     notes: tuple[str, ...] = ()
     along: tuple[Slot, ...] = ()
+
+    def event(self) -> Event:
+        """Say how it ended."""
+        return Event(
+            self.state,
+            self.slot,
+            attempt=self.attempt,
+            generation=self.generation,
+            reason=self.reason,
+            rows=self.rows,
+            version=self.version_after,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain values."""

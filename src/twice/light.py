@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 _one_at_a_time = threading.RLock()
@@ -134,3 +134,18 @@ def holds_stand_in(value: Any, depth: int = 4) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return any(holds_stand_in(part, depth - 1) for part in value)
     return any(holds_stand_in(part, depth - 1) for part in getattr(value, "__dict__", {}).values())
+
+
+def uses_stand_in(function: Any) -> bool:
+    """Tell whether a function, called now, would meet a stand-in under one of the names that it uses."""
+    known = getattr(function, "__globals__", {})
+    return any(isinstance(known.get(name), StandIn | _Module) for name in _names(getattr(function, "__code__", None)))
+
+
+def _names(code: CodeType | None) -> Iterator[str]:
+    """Yield the names that a piece of code uses, and the code inside it."""
+    if code is not None:
+        yield from code.co_names
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                yield from _names(inner)

@@ -25,6 +25,7 @@ from twice.runs import Slot, Target, check_name, digest
 from twice.sources.files import Files
 from twice.sources.queries import Query
 from twice.transforms import Sql
+from twice.tries import Retries
 
 ON_CODE_CHANGE = ("show", "rerun")
 
@@ -43,6 +44,7 @@ class Pipeline:
     on_code_change: str = "show"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     columns: ColumnPolicy = NO_CHANGES
+    retries: Retries | None = None
 
     def __call__(self, *rows: Any, **named: Any) -> Any:
         """Transform rows, as the undecorated function would."""
@@ -134,6 +136,7 @@ def pipeline(
     on_missing_column: str = "fail",
     on_type_change: str = "fail",
     parameters: Mapping[str, Any] | None = None,
+    retries: Retries | None = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Declare a pipeline around the function that transforms its rows.
 
@@ -168,6 +171,7 @@ def pipeline(
             on_code_change=on_code_change,
             parameters=dict(parameters or {}),
             columns=columns,
+            retries=retries,
         )
 
     return declare

@@ -22,16 +22,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from twice import light, matrix, settings
 from twice.abilities import Opening, Store
+from twice.effects import Outside
 from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
+from twice.events import Event, Hook, Tell, announce
 from twice.fingerprint import CallsCode, Inputs, Place
 from twice.intervals import Schedule
 from twice.jobs import Job
-from twice.ledger import SqliteLedger
+from twice.ledger import Ledger
+from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
 from twice.sources.files import Files
+from twice.sources.named import reads_of
+from twice.steps import Kept
 from twice.stores.registry import make_store
+from twice.tries import Retries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +80,8 @@ class Project:
         # A store that lives in this process alone outlives a project only if it is handed on.
         self._stores: dict[str, Store] = dict(stores or {})
         self.opening = threading.RLock()
+        self.hooks: tuple[Hook, ...] = ()
+        self._also: list[Tell] = []
 
     @classmethod
     def open(
@@ -93,15 +101,14 @@ class Project:
         return cls(settings.load(root, overrides), spark, only_looking=only_looking)
 
     @_once
-    def ledger(self) -> SqliteLedger:
+    def ledger(self) -> Ledger:
         """The ledger, made at its first use."""
-        path = self.settings.ledger_path
-        if self.only_looking and not os.path.exists(path):
+        place = self.settings.ledger_place
+        if self.only_looking and not place.is_made():
             scratch = tempfile.mkdtemp(prefix="twice-look-")
             weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-            path = os.path.join(scratch, "ledger.db")
-        return SqliteLedger(
-            path,
+            place = SqlitePlace(os.path.join(scratch, "ledger.db"))
+        return place.open(
             lease_seconds=self.settings["leases.seconds"],
             renew_seconds=self.settings["leases.renew_seconds"],
         )
@@ -129,10 +136,14 @@ class Project:
 
     def _load_pipelines(self) -> dict[str, Pipeline]:
         found: dict[str, Pipeline] = {}
+        hooks: list[Hook] = []
         for module in self._modules():
-            for pipeline in vars(module).values():
-                if isinstance(pipeline, Pipeline) and found.get(pipeline.name) is not pipeline:
-                    _add(found, pipeline)
+            for declared in vars(module).values():
+                if isinstance(declared, Pipeline) and found.get(declared.name) is not declared:
+                    _add(found, declared)
+                elif isinstance(declared, Hook) and declared not in hooks:
+                    hooks.append(declared)
+        self.hooks = tuple(hooks)
         for pipeline in found.values():
             matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
         return found
@@ -141,10 +152,35 @@ class Project:
         folder = self.root / str(self.settings["project.pipelines"])
         if not folder.is_dir():
             return []
-        for place in (str(folder), str(self.root)):
+        self.let_modules_be_found()
+        return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+
+    def let_modules_be_found(self) -> None:
+        """Let files of the project, and of its folder of pipelines, be imported by their names."""
+        for place in (str(self.root / str(self.settings["project.pipelines"])), str(self.root)):
             if place not in sys.path:
                 sys.path.insert(0, place)
-        return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+
+    # ------------------------------------------------------------------ signals
+
+    @_once
+    def listeners(self) -> tuple[Tell, ...]:
+        """Who is told what happens to runs, besides hooks."""
+        from twice.signals import listeners_of
+
+        return listeners_of(self)
+
+    def listen(self, listener: Tell) -> None:
+        """Let somebody else be told, too."""
+        self._also.append(listener)
+
+    def announce(self, event: Event) -> None:
+        """Tell everybody who wants to know; nobody of them changes what happened."""
+        if not self.settings["signals.enabled"]:
+            return
+        from twice.signals.hooks import hooks_for
+
+        announce(event, [*self._also, *self.listeners, *hooks_for(self, event.kind)])
 
     def pipeline(self, name: str) -> Pipeline:
         """Return a pipeline by name.
@@ -222,7 +258,25 @@ class Project:
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
             sibling=lambda other: self.job(pipeline, other),
+            tell=self.announce,
+            reads=reads_of(pipeline.sources.values()),
+            under=lambda attempt: self.engine.working_for(slot, attempt),
+            outside=self.outside,
+            kept=self.kept,
         )
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept of the steps of runs that are not published yet."""
+        return Kept(str(self.root / ".twice" / "steps"), lambda: self.engine.spark)
+
+    @property
+    def outside(self) -> Outside:
+        """How calls in outside systems are made."""
+        said = self.settings["effects.calls"]
+        if said not in ("make", "record"):
+            raise Misuse(f"effects.calls={said!r} is not known.", fix="Use 'make', or 'record' to make none.")
+        return Outside(lambda: self.whole_pipelines, said == "make")
 
     def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
         place = self.place(slot, pipeline.zone, pipeline.schedule)
@@ -234,6 +288,33 @@ class Project:
             if whole is pipeline:
                 raise
             return {name: source.resolve(place) for name, source in whole.sources.items()}
+
+    def retries_of(self, pipeline: Pipeline) -> Retries | None:
+        """Return how often a pipeline's runs are tried: as it declares, as the project says, or None for once."""
+        if not self.settings["retries.per_hour"]:
+            return None
+        if pipeline.retries:
+            return pipeline.retries
+        said = {name: self.settings[f"retries.{name}"] for name in ("tries", "at_once")}
+        if not said["tries"]:
+            return None
+        texts = {name: str(self.settings[f"retries.{name}"]) for name in ("wait", "wait_at_most", "for_at_most")}
+        return Retries(int(said["tries"]), int(said["at_once"]), **texts)
+
+    def writer_of(self, slot: Slot) -> Pipeline:
+        """Return the pipeline that fills a slot.
+
+        Raises:
+            Misuse: The project has none any more.
+        """
+        for pipeline in self.pipelines.values():
+            if (pipeline.identity, pipeline.target) == (slot.pipeline, slot.target):
+                return pipeline
+        raise Misuse(
+            f"No pipeline of the project fills {slot.text}.",
+            "It was renamed, removed, or writes to another target.",
+            f"A renamed pipeline says was={slot.pipeline!r}.",
+        )
 
     def waiting(self, pipeline: Pipeline, slot: Slot) -> Waiting | None:
         """Say what a slot still waits for, without reading any of its inputs."""
@@ -272,7 +353,7 @@ class Project:
 class _Recalls:
     """Remembers nothing new."""
 
-    def __init__(self, ledger: SqliteLedger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def recall(self, keys: Sequence[str]) -> Mapping[str, str]:

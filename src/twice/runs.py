@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+from twice.calls import HttpEffect, written
 from twice.errors import Misuse
 from twice.intervals import Interval
 
@@ -132,13 +134,34 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """A call in an outside system that belongs to one edition of a slot.
+
+    `key` follows from slot, generation and name, so it is the same in every attempt. The `form` is `direct`, made by the
+    run itself, or `outbox`, delivered later. In a receipt the call itself is kept for the outbox alone.
+    """
+
+    key: str
+    name: str
+    generation: int
+    form: str
+    call: str = ""
+
+    @classmethod
+    def of(cls, slot: Slot, generation: int, name: str, form: str, call: str) -> Effect:
+        """Name the effect of an edition."""
+        return cls(digest(f"{slot.text} {generation} {name}"), name, generation, form, call)
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What was published in a slot, carried inside the store's own commit.
 
     `partitions` are those that the slot fills, `once` those that older generations filled: a restore
     may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does.
     `pending` are later slots of a replay that is shown slot by slot, and that has not reached them yet.
-    `history` names the slot's change rows, where these are kept. `first_version` is the version of the table in which this receipt was first written. It is None until
+    `history` names the slot's change rows, where these are kept. `effects` are the calls that belong to it, and older ones
+    that were still owed. `first_version` is the version of the table in which this receipt was first written. It is None until
     the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -154,6 +177,7 @@ class Receipt:
     lineage: str = ""
     pending: tuple[str, ...] = ()
     history: str = ""
+    effects: tuple[Effect, ...] = ()
     published_at: str = ""
     first_version: int | None = None
 
@@ -164,11 +188,12 @@ class Receipt:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Receipt:
         """Read a receipt, ignoring fields that a later Twice may have added."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         kept["partitions"] = tuple(kept.get("partitions", ()))
         kept["once"] = tuple(kept.get("once", ()))
         kept["pending"] = tuple(kept.get("pending", ()))
+        kept["effects"] = tuple(Effect(**effect) for effect in kept.get("effects", ()))
         return cls(**kept)
 
     def first_seen_in(self, version: int) -> Receipt:
@@ -202,12 +227,35 @@ class _OfSlot:
 
 @dataclass(frozen=True, slots=True)
 class Run(_OfSlot):
-    """What a transform may know about the run it works for."""
+    """What a transform may know about the run it works for.
+
+    `parameters` are those that the pipeline declares; a run that is tried again has those of its first try.
+    """
 
     slot: Slot
     generation: int
     attempt: str
     zone: str = "UTC"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict, compare=False, repr=False)
+    steps: Any = field(default=None, compare=False, repr=False)
+
+    def effect(
+        self, name: str, *, call: HttpEffect | Callable[..., Any], outbox: bool = False, **arguments: Any
+    ) -> None:
+        """Register a call in an outside system, made once the rows are published and never if they are not.
+
+        A function is called with `key=` and the arguments. From the outbox, the effect is part of the table's own
+        commit and is delivered by `twice effects deliver`.
+
+        Raises:
+            Misuse: The name is taken, or the call cannot be written down.
+        """
+        check_name("effect", name)
+        if name in self.effects:
+            raise Misuse(f"Two effects of a run are called {name!r}.", fix="Give each a name of its own.")
+        form = "outbox" if outbox else "direct"
+        self.effects[name] = Effect.of(self.slot, self.generation, name, form, written(call, arguments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,21 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from twice.confidential import from_environment, from_file
 from twice.errors import Misuse, suggestion
+from twice.events import KINDS
+from twice.ledger.places import Place, ledger_place
+from twice.masks import MASK, hide, mask, says_secret
 
 FILE = "twice.toml"
 _MOST_BYTES = 1 << 20
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}")
+_LEAST_HIDDEN = 8
 
 DEFAULTS: dict[str, Any] = {
     "project.pipelines": "pipelines",
@@ -30,19 +35,51 @@ DEFAULTS: dict[str, Any] = {
     "jars.from": "fetch",
     "jars.folder": "",
     "tidy.keep_days": 7.0,
+    "retries.tries": 0.0,
+    "retries.at_once": 1.0,
+    "retries.wait": "1 minute",
+    "retries.wait_at_most": "1 hour",
+    "retries.for_at_most": "1 day",
+    "retries.per_hour": 100.0,
+    "effects.calls": "make",
+    "log.format": "off",
+    "log.level": "info",
+    "results.file": ".twice/run_results.json",
+    "openlineage.url": "",
+    "openlineage.file": "",
+    "openlineage.namespace": "",
+    "signals.enabled": True,
 }
+CHOICES = {"log.format": ("off", "text", "json"), "log.level": ("debug", "info", "warning", "error")}
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _FREE_TABLES = ("spark.conf",)
+_OWN_SECTIONS = ("stores", "hooks")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STORE_KEYS = ("kind", "root", "views", "url")
 
 
 @dataclass(frozen=True)
 class Value:
-    """One setting, and where it came from."""
+    """One setting, and where it came from. `written` is what stands in the file, if a variable was filled in."""
 
     key: str
     value: Any
     origin: str
+    written: str = ""
+
+    @property
+    def shown(self) -> Any:
+        """The value as people may see it: a variable that was filled in by its name, a secret not at all."""
+        if self.written:
+            return self.written
+        return shown(self.key, self.value)
+
+
+def shown(key: str, value: Any) -> Any:
+    """Return a value as people may see it."""
+    if not isinstance(value, str):
+        return value
+    return MASK if value and says_secret(key) else mask(value)
 
 
 @dataclass(frozen=True)
@@ -65,25 +102,37 @@ class Settings:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stores: Mapping[str, StoreSettings] = field(default_factory=dict)
     file: Path | None = None
+    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spark_conf_written: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key].value
 
     @property
-    def ledger_path(self) -> str:
-        """The file of a SQLite ledger."""
-        url = str(self["ledger.url"])
-        if not url.startswith("sqlite:///"):
-            raise Misuse(
-                f"The ledger {url.partition(':')[0]!r} is not known.",
-                fix="Use sqlite:///path; a path without a leading slash is under the project's folder.",
-            )
-        return str(self.root / url.removeprefix("sqlite:///"))
+    def ledger_place(self) -> Place:
+        """Where the ledger is."""
+        return ledger_place(str(self["ledger.url"]), self.root)
+
+    @property
+    def secret_spark_conf(self) -> frozenset[str]:
+        """The names of Spark's settings that must not stand on a command line: filled in, or secret by name."""
+        return frozenset(
+            name for name in self.spark_conf if "${" in self.spark_conf_written.get(name, "") or says_secret(name)
+        )
 
 
 def url_of_kind(kind: str) -> str:
     """Return the URL of a kind of store that the environment names, such as TWICE_POSTGRES_URL, or nothing."""
     return os.environ.get(f"TWICE_{kind.upper()}_URL", "")
+
+
+def _url_variable(store: str) -> str:
+    return f"TWICE_STORES_{re.sub('[^A-Za-z0-9]', '_', store).upper()}_URL"
+
+
+def url_variables(kind: str, stores: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables of the environment that say where stores of a kind are, before any file does."""
+    return (f"TWICE_{kind.upper()}_URL", *map(_url_variable, stores))
 
 
 def find_root(start: Path | None = None) -> Path | None:
@@ -103,11 +152,19 @@ def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
     """
     file = root / FILE
     tree = _read(file) if file.is_file() else {}
-    flat, spark_conf, stores = _flatten(tree)
+    flat, conf = _flatten(tree)
     values = {}
     for key, default in DEFAULTS.items():
         values[key] = _value(key, default, flat, overrides or {})
-    return Settings(root, values, spark_conf, stores, file if file.is_file() else None)
+    return Settings(
+        root,
+        values,
+        {name: _expand(text, name, hidden=True) for name, text in conf.items()},
+        _stores(tree.get("stores", {})),
+        file if file.is_file() else None,
+        _hooks(tree.get("hooks", {})),
+        conf,
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -119,15 +176,16 @@ def _read(file: Path) -> dict[str, Any]:
         raise Misuse(f"{file.name} cannot be read: {error}.") from error
 
 
-def _flatten(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], dict[str, StoreSettings]]:
+def _flatten(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings by their whole names, and what is said to Spark as it is written."""
     flat: dict[str, Any] = {}
-    sections = {key.partition(".")[0] for key in DEFAULTS} | {"stores"}
+    sections = {key.partition(".")[0] for key in DEFAULTS} | set(_OWN_SECTIONS)
     for section, content in tree.items():
         if section not in sections:
             raise Misuse(f"[{section}] in {FILE} is not known.", fix=suggestion(section, sections))
         if not isinstance(content, dict):
             raise Misuse(f"{section} in {FILE} must be a table: [{section}].")
-        if section != "stores":
+        if section not in _OWN_SECTIONS:
             flat.update({f"{section}.{name}": value for name, value in content.items()})
     conf = flat.pop("spark.conf", {})
     for key in flat:
@@ -135,11 +193,20 @@ def _flatten(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], dict
             raise Misuse(f"{key} in {FILE} is not known.", fix=suggestion(key, [*DEFAULTS, *_FREE_TABLES]))
     if not isinstance(conf, dict):
         raise Misuse(f"spark.conf in {FILE} must be a table: [spark.conf].")
-    return (
-        flat,
-        {name: _expand(_conf_text(value), name) for name, value in conf.items()},
-        _stores(tree.get("stores", {})),
-    )
+    return flat, {name: _conf_text(value) for name, value in conf.items()}
+
+
+def _hooks(tree: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Read `[hooks]`: for each kind of event the functions to call, as `module:function`."""
+    hooks = {}
+    for kind, named in tree.items():
+        if kind not in KINDS:
+            raise Misuse(f"hooks.{kind} in {FILE} is not known.", fix=suggestion(kind, KINDS))
+        functions = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
+        if not functions or not all(isinstance(one, str) and _FUNCTION.fullmatch(one) for one in functions):
+            raise Misuse(f"hooks.{kind} in {FILE} must name functions.", fix='For example "alerts:on_dead".')
+        hooks[kind] = functions
+    return hooks
 
 
 def _conf_text(value: Any) -> str:
@@ -159,7 +226,8 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
-        url = _expand(str(content.get("url", "")), f"stores.{name}.url") or url_of_kind(str(content["kind"]))
+        url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
+        url = url or url_of_kind(str(content["kind"]))
         stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
     return stores
 
@@ -168,15 +236,24 @@ def _value(key: str, default: Any, flat: Mapping[str, Any], overrides: Mapping[s
     if overrides.get(key) is not None:
         return Value(key, _typed(key, overrides[key], default), "command line")
     variable = _ENVIRONMENT[key]
-    if variable in os.environ:
-        return Value(key, _typed(key, os.environ[variable], default), f"environment ({variable})")
+    given = from_environment(variable)
+    if given is not None:
+        named = variable if variable in os.environ else f"{variable}_FILE"
+        written = "" if variable in os.environ else f"${{file:{os.environ[named]}}}"
+        return Value(key, _typed(key, given, default), f"environment ({named})", written)
     if key in flat:
         raw = flat[key]
-        return Value(key, _typed(key, _expand(raw, key) if isinstance(raw, str) else raw, default), FILE)
+        written = raw if isinstance(raw, str) and _VARIABLE.search(raw) else ""
+        return Value(key, _typed(key, _expand(raw, key) if isinstance(raw, str) else raw, default), FILE, written)
     return Value(key, default, "default")
 
 
 def _typed(key: str, value: Any, default: Any) -> Any:
+    if isinstance(default, bool):
+        word = str(value).lower()
+        if word not in ("true", "false"):
+            raise Misuse(f"{key} must be true or false, not {value!r}.")
+        return word == "true"
     if isinstance(default, float):
         try:
             number = float("no" if isinstance(value, bool) else value)
@@ -187,16 +264,36 @@ def _typed(key: str, value: Any, default: Any) -> Any:
         return number
     if not isinstance(value, str):
         raise Misuse(f"{key} must be text, not {value!r}.")
+    if value not in CHOICES.get(key, (value,)):
+        raise Misuse(f"{key}={value!r} is not known.", fix=f"Use one of: {', '.join(CHOICES[key])}.")
     return value
 
 
-def _expand(text: str, key: str) -> str:
-    """Fill in `${VAR}` and `${VAR:-default}`, so that no secret stands in the file."""
+def _expand(text: str, key: str, *, hidden: bool = False) -> str:
+    """Fill in `${VAR}`, `${VAR:-default}` and `${file:PATH}`, so that no secret stands in the file.
+
+    What comes from a file, and what the name of the variable or of the setting calls a secret, is masked
+    from now on wherever Twice writes; `hidden` does so for any value that could be one.
+    """
 
     def replacement(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1], match[2])
+        if match["file"]:
+            return hide(from_file(match["file"], key))
+        found = from_environment(match["name"])
         if found is None:
-            raise Misuse(f"{key} needs the environment variable {match[1]}, which is not set.")
+            if match["default"] is None:
+                raise Misuse(
+                    f"{key} needs the environment variable {match['name']}, which is not set.",
+                    fix=f"Set {match['name']}, or let {match['name']}_FILE name a file that holds it.",
+                )
+            return str(match["default"])
+        if says_secret(match["name"]) or says_secret(key) or (hidden and _could_be_secret(found)):
+            hide(found)
         return found
 
     return _VARIABLE.sub(replacement, text)
+
+
+def _could_be_secret(value: str) -> bool:
+    """Tell a value that may be a secret from a size, a number or a place on this machine."""
+    return len(value) >= _LEAST_HIDDEN and not os.path.exists(value)

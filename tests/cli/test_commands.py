@@ -17,8 +17,13 @@ from twice.faults import Died, armed, dying_at
 from twice.project import Project
 
 DAY, SECOND, LAST = "2024-10-07", "2024-10-08", "2024-10-10"
-SUBCOMMANDS = [("jars", "fetch"), ("jars", "list"), ("ledger", "rebuild")]
-GROUPS = {"jars", "ledger"}
+SUBCOMMANDS = [
+    *(("jars", word) for word in ("fetch", "list")),
+    *(("ledger", word) for word in ("rebuild", "export", "import")),
+    *(("dead", word) for word in ("list", "show", "requeue", "drop")),
+    *(("effects", word) for word in ("list", "deliver", "confirm", "forget")),
+]
+GROUPS = {name for name, _ in SUBCOMMANDS}
 WHOLE = [(name,) for name in _COMMANDS if name not in GROUPS] + SUBCOMMANDS
 
 
@@ -192,7 +197,7 @@ def test_config_tells_each_value_and_its_origin(twice, home, monkeypatch):
     assert found["spark.master"] == ("local[*]", "twice.toml")
     assert found["tidy.keep_days"] == (7.0, "default")
     assert found["spark.conf.spark.driver.memory"] == ("2g", "twice.toml")
-    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"] == ("***", "twice.toml")
+    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"] == ("${VAULT}", "twice.toml")
     assert found["stores.raw"] == ("parquet at raw", "twice.toml")
     text = twice("config").out
     assert "hunter2" not in said.out + text

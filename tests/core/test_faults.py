@@ -90,6 +90,7 @@ def test_python_alone_is_killed_and_its_children_live_on():
         ("lost:two", "LostReply: two"),
         ("kill-jvm:two", "nobody to kill at two"),
         ("kill-executor:two", "nobody to kill at two"),
+        ("slow-executors:two", "nobody to kill at two"),
         ("tickle:two", "is not known: record:FILE, kill:POINT"),
     ],
 )

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from twice.errors import Misuse
+from twice.ledger.places import SqlitePlace
 from twice.settings import DEFAULTS, FILE, StoreSettings, find_root, load
 
 
@@ -183,13 +184,20 @@ def test_a_spark_setting_without_quotes_is_refused(loaded, text):
     ("url", "path"), [("sqlite:///a/b.db", "a/b.db"), ("sqlite:////else/where.db", "/else/where.db")]
 )
 def test_a_ledger_is_under_the_project_or_where_it_says(loaded, tmp_path, url, path):
-    assert loaded(f"[ledger]\nurl = '{url}'").ledger_path == str(tmp_path / path)
+    assert loaded(f"[ledger]\nurl = '{url}'").ledger_place == SqlitePlace(str(tmp_path / path))
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://x", "ledger.db", ""])
+@pytest.mark.parametrize("url", ["mysql://host/db", "sqlite://x", "ledger.db", ""])
 def test_an_unknown_ledger_is_refused(loaded, url):
     with pytest.raises(Misuse, match=r"is not known.\n  Use sqlite:///path"):
-        _ = loaded(f"[ledger]\nurl = '{url}'").ledger_path
+        _ = loaded(f"[ledger]\nurl = '{url}'").ledger_place
+
+
+def test_a_ledger_on_a_server_takes_its_password_from_the_environment_and_does_not_show_it(loaded, monkeypatch):
+    monkeypatch.setenv("SECRET", "p%40ss")
+    place = loaded("[ledger]\nurl = 'postgresql://ann:${SECRET}@host:5433/db?schema=orders'").ledger_place
+    assert place.url == "postgresql://ann:p%40ss@host:5433/db?schema=orders"
+    assert place.shown == "postgresql://host:5433/db (schema orders)"
 
 
 def test_a_project_is_found_from_a_folder_inside_it(tmp_path):

@@ -164,7 +164,7 @@ class Oracle:
             answer = self._try(day, table, saw, content, token, hook)
             if answer:
                 return answer
-        raise Refused("Fenced")
+        raise Refused("Overtaken")
 
     def _skipped(self, day, saw):
         return Said("skipped", saw.fence(day), saw.noted[day].rows)
@@ -232,7 +232,7 @@ class Oracle:
             hook("confirmed")
             return Said("skipped", found.generation, found.rows)
         if table.fence(day) != saw.fence(day):
-            raise Refused("Fenced")
+            raise Refused("Overtaken")
         return None
 
     def _land(self, day, table, staged, contents, generations):

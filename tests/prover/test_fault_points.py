@@ -2,6 +2,8 @@
 
 import itertools
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,17 @@ import pytest
 import twice
 from databases import Database
 from points import points_in
+from twice import settings
 from twice.cli.views import _groups
 from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
+from twice.ledger import AttemptRecord
+from twice.ledger.moving import export, import_
+from twice.ledger.records import OPEN
+from twice.ledger.sqlite import SqliteLedger
+from twice.project import Project
+from twice.retrying import retry_due
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
@@ -81,6 +90,57 @@ def pass_over_a_history(make):
     world.run(DAY)
 
 
+def pass_over_a_move(make):
+    """Export a ledger, and import it at another place."""
+    world = make()
+    world.put(DAY, ["a"])
+    world.run(DAY)
+    file = str(world.folder / "ledger.jsonl")
+    export(world.project.ledger, file)
+    import_(SqliteLedger(str(world.folder / "moved.db")), file)
+
+
+@twice.step
+def a_step(rows):
+    """Keep what there is."""
+    return rows
+
+
+def called(key):
+    """Do nothing outside."""
+
+
+def with_a_step_and_an_effect(rows, run):
+    """Keep a step and register a call."""
+    run.effect("notify", call=called)
+    return a_step(rows, run=run)
+
+
+def pass_over_retries(make):
+    """Fail, be taken again; die, be taken again; with a step and an effect."""
+    world = make(transform=with_a_step_and_an_effect)
+    ledger, pipeline = world.project.ledger, replace(world.pipeline, retries=twice.retries())
+    world.project.__dict__["pipelines"] = world.project.__dict__["whole_pipelines"] = {"out": pipeline}
+    with pytest.raises(twice.NotPublished):
+        twice.run(pipeline, at=DAY, project=world.project)
+    world.put(DAY, ["a"])
+    slot = pipeline.slot(NEXT)
+    open_attempt = AttemptRecord("", slot.text, "out", slot.target.text, 1, "", "", OPEN)
+    ledger.intend(open_attempt)
+    world.put(NEXT, ["b"])
+    assert len(list(retry_due(world.project, datetime.now(UTC) + timedelta(hours=2)))) == 2
+
+
+def pass_over_lineage(make):
+    """Publish a slot whose run is told to somebody."""
+    world = make()
+    world.project = Project(
+        settings.load(world.folder, {"openlineage.file": "events.jsonl"}), stores={"memory": world.memory}
+    )
+    world.put(DAY, ["a"])
+    world.run(DAY)
+
+
 def pass_over_a_database(make):
     """Publish rows that tasks staged, sweep what a dead attempt left, give back, take over."""
     world = make()
@@ -98,7 +158,15 @@ def pass_over_a_database(make):
 
 
 PASSES = {
-    "memory": (pass_over_a_table, pass_over_periods, pass_over_versions, pass_over_a_history),
+    "memory": (
+        pass_over_a_move,
+        pass_over_a_table,
+        pass_over_periods,
+        pass_over_versions,
+        pass_over_a_history,
+        pass_over_retries,
+        pass_over_lineage,
+    ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),
     "postgres": (pass_over_a_database, pass_over_a_history),

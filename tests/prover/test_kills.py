@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 import twice
 from twice.cli.project import write_example
+from twice.prover.archives import left_behind, quick
 from twice.prover.killers import recorded_points, run_command
 
 RUN = ("run", "visits", "--at", "2024-10-07", "--yes")
@@ -38,14 +39,15 @@ def test_81_sigkill_of_the_process_group_then_a_rerun(kind, spark, tmp_path, req
     write_example(template, kind)
     clean = tmp_path / "clean"
     shutil.copytree(template, clean)
-    points = recorded_points(RUN, clean)
+    with left_behind(tmp_path) as quickly:
+        points = recorded_points(RUN, clean, quickly)
     expected = rows(clean, kind, spark), receipts(clean, kind)
     assert set(TELLING[kind]) <= set(points)
     for point in points if request.config.getoption("--every-kill") else TELLING[kind]:
         world = tmp_path / point
         shutil.copytree(template, world)
-        assert run_command(RUN, world, f"kill:{point}").killed, point
-        again = run_command(RUN, world)
+        assert run_command(RUN, world, f"kill:{point}", quick()).killed, point
+        again = run_command(RUN, world, settings=quick())
         assert again.code == 0, (point, again.output)
         assert (rows(world, kind, spark), receipts(world, kind)) == expected, point
         skipped = run_command(RUN, world)

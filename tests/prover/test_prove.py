@@ -215,3 +215,23 @@ def test_a_store_outside_of_the_project_is_given_a_root_in_the_world(memory_proj
     assert load(world).stores["far"].root == ".outside/far"
     assert str(tmp_path / "far") in notes[0]
     assert not list(world.glob("landing/*"))
+
+
+EFFECT = """run.effect("tell", call=tell, day=run.slot.label)
+run.effect("post", call=twice.http_effect("https://example.org/x"), outbox=True)
+return rows"""
+TELL = """import requests
+
+
+def tell(key, day):
+    requests.post("https://example.org", json=day)
+
+
+"""
+
+
+def test_an_effect_with_a_key_is_provable_and_nobody_is_called(memory_project, monkeypatch):
+    monkeypatch.setitem(sys.modules, "requests", object())
+    proof = twice.prove("visits", project=memory_project(body=EFFECT, before=TELL))
+    assert found(proof) == []
+    assert {"effects.intended", "effect.confirmed"} <= set(proof.points)

@@ -10,7 +10,7 @@ import twice
 from sessions import with_session
 from twice.cli import main
 from twice.cli.project import write_example
-from twice.prover import verdicts
+from twice.prover import archives, kills, verdicts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -105,6 +105,24 @@ def test_a_real_death_is_died_and_survived(kind, spark, project, trial):
     assert found(proof) == {}
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "trial",
+    [
+        "postgres.commit/cut-after",
+        *(pytest.param(f"postgres.commit/cut-{how}", marks=pytest.mark.prove) for how in ("before", "during")),
+        *(pytest.param(f"{name}", marks=pytest.mark.prove) for name in ("publish.after/kill", "publish.before/pause")),
+    ],
+)
+def test_a_postgres_target_is_proven_on_a_server_of_its_own(spark, project, monkeypatch, trial):
+    """The user's own server is never spoken to: there is none at this address."""
+    monkeypatch.setenv("TWICE_POSTGRES_URL", "postgresql://ann@127.0.0.1:1/none")
+    proof = twice.prove("visits", project=project("postgres"), spark=spark, only=trial)
+    assert [one.trial.name for one in proof.tried] == [trial]
+    assert found(proof) == {}
+    assert proof.store == "postgres"
+
+
 @pytest.mark.stores("parquet")
 @pytest.mark.parametrize(
     "trial",
@@ -112,12 +130,30 @@ def test_a_real_death_is_died_and_survived(kind, spark, project, trial):
         "publish.before/pause",
         "rows.ready/disk-full",
         *(pytest.param(name, marks=pytest.mark.prove) for name in ("rows.ready/fsync", "repeat/at-once")),
-        pytest.param("rows.ready/kill-executor", marks=pytest.mark.prove),
+        *(pytest.param(f"rows.ready/{way}", marks=pytest.mark.prove) for way in ("kill-executor", "speculation")),
     ],
 )
 def test_a_real_mishap_is_survived(kind, spark, project, trial):
     proof = twice.prove("visits", project=project(kind), spark=spark, only=trial)
     assert [one.trial.name for one in proof.tried] == [trial]
+    assert found(proof) == {}
+
+
+@pytest.mark.stores("parquet")
+def test_a_run_alone_leaves_an_archive_of_classes_that_later_ones_start_from(
+    kind, spark, project, tmp_path, monkeypatch
+):
+    archive = tmp_path / "cache" / "classes.jsa"
+    monkeypatch.setattr(archives, "_archive", lambda: archive)
+    assert "SharedArchiveFile" not in str(archives.quick())
+    proof = twice.prove("visits", project=project(kind), spark=spark, only="repeat/alone")
+    assert found(proof) == {}
+    assert archive.stat().st_size > 1_000_000
+    # A JVM that must have the archive starts only if it fits.
+    strictly = {name: value.replace("-Xlog:disable", "-Xshare:on") for name, value in archives.quick().items()}
+    assert "SharedArchiveFile" in strictly["SPARK_SUBMIT_OPTS"]
+    monkeypatch.setattr(kills, "quick", lambda: strictly)
+    proof = twice.prove("visits", project=project(kind), spark=spark, only="publish.after/kill")
     assert found(proof) == {}
 
 

@@ -52,7 +52,7 @@ def test_80_two_processes_on_one_slot_a_hundred_times(kind, spark, tmp_path, dri
     assert {first for first, _ in outcomes} | {second for _, second in outcomes} <= {
         "published",
         "skipped",
-        "Fenced 4",
+        "Overtaken 4",
         "Busy 4",
     }
     assert all(outcome.count("published") == 1 for outcome in outcomes), outcomes

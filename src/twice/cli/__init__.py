@@ -14,6 +14,7 @@ import click
 
 from twice import __version__
 from twice.errors import TwiceError, suggestion
+from twice.masks import mask
 
 _COMMANDS = {
     "init": ("project", "Make a project that runs at once."),
@@ -24,7 +25,11 @@ _COMMANDS = {
     "plan": ("run", "Say what a run would do, and change nothing."),
     "run": ("run", "Fill one slot, or all that are due."),
     "backfill": ("backfill", "Fill the slots of a stretch of time, in order."),
-    "status": ("look", "Show what is published, missing or no longer vouched for."),
+    "retry": ("retries", "Try again what is due: the periodic job."),
+    "dead": ("retries", "List, show, requeue or drop runs that were set aside after their last try."),
+    "effects": ("effects", "List, deliver, confirm or forget calls in outside systems."),
+    "status": ("status", "Show what is published, missing or no longer vouched for."),
+    "metrics": ("metrics", "Print figures about the runs, for Prometheus."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),
     "check": ("check", "Look for what is wrong, and change nothing."),
@@ -43,7 +48,7 @@ _COMMANDS = {
     "prove": ("prove", "Show that a pipeline can be run twice, or how it cannot."),
     "advise": ("advise", "Say which pattern fits, why, and what it costs."),
     "matrix": ("look", "Show which store carries which pattern."),
-    "ledger": ("ledger", "Rebuild the ledger from the stores."),
+    "ledger": ("ledger", "Rebuild the ledger from the stores, or move it."),
     "config": ("look", "Show every setting and where it came from."),
 }
 
@@ -154,7 +159,7 @@ def _report_unforeseen(error: Exception, given: list[str]) -> int:
 def _traceback(error: BaseException) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    print(mask("".join(traceback.format_exception(error))), file=sys.stderr, end="")
 
 
 def entry() -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import click
 
 from twice.backfills import check_free, check_jobs, left_of, slots_between, worst
-from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import debug_option, log_options, output_option, print_json, print_table, project_option
+from twice.cli.results import recorded
 from twice.cli.walk import approve_all, opened, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.forecasts import Forecast, Outlook, outlook
@@ -25,6 +26,7 @@ from twice.forecasts import Forecast, Outlook, outlook
 @click.option("--yes", is_flag=True, help="Replace published rows without asking.")
 @project_option
 @output_option
+@log_options
 @debug_option
 def backfill_command(
     name: str,
@@ -62,8 +64,11 @@ def backfill_command(
     if not yes:
         plans = plans_of(project, pipeline, slots, asked)
         approve_all({plan.slot: plan.reason for plan in plans if plan.destroys}, len(slots))
-    ends = walk(project, pipeline, slots, asked, output, jobs)
-    return summary(ends, output, not_reached=len(slots) - len(ends), as_table=True)
+    with recorded(project, "backfill") as results:
+        ends = walk(project, pipeline, slots, asked, output, results, jobs)
+        code = summary(ends, output, not_reached=len(slots) - len(ends), as_table=True)
+        results.finish(code)
+    return code
 
 
 def _print_outlook(found: Outlook, output: str) -> int:

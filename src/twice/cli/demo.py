@@ -9,29 +9,35 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
 from twice.cli.project import visits_csv, write_example
-from twice.errors import NotIdempotent
-from twice.prover.killers import run_command
+from twice.errors import Misuse, NotIdempotent
+from twice.prover.killers import Ended, run_command
 
 DAY = "2024-10-07"
 _KILLED = -signal.SIGKILL
 
 
 @click.command("demo")
+@click.argument("store", type=click.Choice(["parquet", "postgres"]), default="parquet")
 @click.option("--keep", type=click.Path(file_okay=False), help="Keep the project in this folder, to go on by hand.")
-def demo_command(keep: str | None) -> int:
+def demo_command(store: str, keep: str | None) -> int:
     """Watch a pipeline run, be killed, run again, be corrected, be backfilled and lose its ledger.
 
-    Takes about a minute. Nothing outside a temporary folder is touched.
+    With postgres a real server is started for it, which is killed as well. Takes about a minute. Nothing outside a
+    temporary folder is touched.
 
     \b
-    Example:
+    Examples:
       twice demo --keep my-demo
+      twice demo postgres
     """
+    if store == "postgres":
+        return _on_a_server(keep)
     if keep:
         Story(Path(keep)).tell()
         print(
@@ -46,23 +52,38 @@ def demo_command(keep: str | None) -> int:
     return 0
 
 
+def _on_a_server(keep: str | None) -> int:
+    from twice.cli.demo_postgres import PostgresStory
+    from twice.servers.postgres import PostgresServer
+
+    if keep:
+        raise Misuse("The server goes with the demo, so its project cannot be kept.", fix="twice demo postgres")
+    with tempfile.TemporaryDirectory(prefix="twice-demo-") as folder, PostgresServer() as server:
+        PostgresStory(Path(folder) / "project", server).tell()
+    print("\nThe server is gone. For one of your own see docs/how-to/share-a-ledger.md, or set TWICE_POSTGRES_URL.")
+    return 0
+
+
 class Story:
     """The demo, told on one project folder."""
 
-    def __init__(self, folder: Path) -> None:
+    store = "parquet"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.settings = settings or {}
         self.chapter = 0
 
     def tell(self) -> None:
         """Tell all chapters, and stop with an error if a table is not what it should be."""
-        write_example(self.folder, "parquet")
-        self.first_run()
-        self.rerun()
-        self.killed()
-        self.corrected()
-        self.backfilled()
-        self.ledger_lost()
+        write_example(self.folder, self.store)
+        for chapter in self.chapters():
+            chapter()
         print("\nEvery ending was the table of one clean run.")
+
+    def chapters(self) -> tuple[Callable[[], None], ...]:
+        """Return what is told, in order."""
+        return (self.first_run, self.rerun, self.killed, self.corrected, self.backfilled, self.ledger_lost)
 
     def first_run(self) -> None:
         """Publish one day."""
@@ -93,13 +114,17 @@ class Story:
 
     def corrected(self) -> None:
         """Change an input, and run its day again."""
+        self.correct()
+        self._table({DAY: 8, "2024-10-08": 5})
+
+    def correct(self) -> None:
+        """Deliver a day's file again with other rows."""
         self._title(
             "A corrected input", "The first day's file is delivered again with other rows. They replace the old ones."
         )
         (self.folder / f"landing/visits/{DAY}.csv").write_text(visits_csv(DAY, 9), encoding="utf-8")
         self._twice("plan", "visits", "--at", DAY)
         self._twice("run", "visits", "--at", DAY, "--yes")
-        self._table({DAY: 8, "2024-10-08": 5})
 
     def backfilled(self) -> None:
         """Fill three days."""
@@ -131,7 +156,9 @@ class Story:
         """Run one command as a process group of its own."""
         print(f"   $ twice {' '.join(words)}", flush=True)
         began = time.monotonic()
-        done = run_command(words, self.folder, fault)
+        self._ended(run_command(words, self.folder, fault, self.settings), expect, began)
+
+    def _ended(self, done: Ended, expect: int, began: float) -> None:
         for line in done.output.splitlines():
             print(f"     {line}")
         ended = "killed" if done.killed else f"exit {done.code}"
@@ -141,11 +168,15 @@ class Story:
 
     def _table(self, expected: dict[str, int]) -> None:
         """Show the rows a day, and compare them with those of one clean run."""
-        found = rows_a_day(self.folder)
+        found = self.rows_a_day()
         bars = "   ".join(f"{day}: {'#' * count} {count}" for day, count in sorted(found.items()))
         print(f"   table  {bars}", flush=True)
         if found != expected:
             raise NotIdempotent(f"The table holds {found}; one clean run gives {expected}.")
+
+    def rows_a_day(self) -> dict[str, int]:
+        """Count the rows of the table by day."""
+        return rows_a_day(self.folder)
 
 
 def rows_a_day(folder: Path) -> dict[str, int]:

@@ -125,10 +125,8 @@ def _jars(project: Project) -> str:
 
 
 def _ledger(project: Project) -> str:
-    path = project.settings.ledger_path
-    if not os.path.exists(path):
-        return f"{path} (not made yet)"
-    return f"{path} ({project.ledger.id[:8]})"
+    place = project.settings.ledger_place
+    return f"{place.shown} ({project.ledger.id[:8] if place.is_made() else 'not made yet'})"
 
 
 def _disk(place: str) -> str:

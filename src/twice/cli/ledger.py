@@ -9,6 +9,7 @@ import click
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.handovers import RELEASED, release, take_over
+from twice.ledger import effects, moving
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight
@@ -16,7 +17,7 @@ from twice.sight import Sight
 
 @click.group("ledger")
 def ledger_command() -> None:
-    """Mend the ledger. Of what is published it is only a cache: the stores decide."""
+    """Mend the ledger, or move it. Of what is published it is only a cache: the stores decide."""
 
 
 @ledger_command.command("rebuild")
@@ -51,9 +52,14 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
         except TwiceError as error:
             troubles.append(f"{target.text}: {error.what}")
     brought = project.ledger.rebuild(taken, receipts)
+    for receipt, _ in receipts:
+        if receipt.effects:
+            effects.published(project.ledger, receipt)
     lost = [
         "attempts that failed, were refused or skipped: no store holds them",
         "what was accepted with --accept: the next run asks again",
+        "runs that were due again or set aside: see twice status for what is missing",
+        "answers to effects: those that receipts name are unknown now, see twice effects list",
         "remembered content hashes: files are hashed once more",
     ]
     if output == "json":
@@ -66,6 +72,59 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
         for trouble in troubles:
             print(f"Left out: {trouble}")
     return 1 if troubles else 0
+
+
+@ledger_command.command("export")
+@click.argument("file", type=click.Path(dir_okay=False))
+@project_option
+@output_option
+@debug_option
+def export_command(file: str, folder: str | None, output: str) -> None:
+    """Write all that the ledger holds to FILE, one JSON document a line.
+
+    With import it moves a ledger between SQLite and PostgreSQL. It is refused while a run is alive.
+
+    \b
+    Example:
+      twice ledger export ledger.jsonl
+    """
+    project = Project.open(folder, only_looking=True)
+    place = project.settings.ledger_place
+    if not place.is_made():
+        raise Misuse(
+            f"There is no ledger yet at {place.shown}.", fix="Nothing was ever run, so there is nothing to move."
+        )
+    moved = moving.export(project.ledger, file)
+    _tell_moved(moved, file, output, f"{count(moved.rows, 'row')} of ledger {moved.ledger[:8]} written to {file}.")
+
+
+@ledger_command.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
+@project_option
+@output_option
+@debug_option
+def import_command(file: str, folder: str | None, output: str) -> None:
+    """Take in a ledger that was exported to FILE, with its id, so that its targets stay owned.
+
+    The ledger of this project must be new. From then on use only this one, and put the old one away.
+
+    \b
+    Examples:
+      twice ledger import ledger.jsonl
+      TWICE_LEDGER_URL=postgresql://ann@db/ledgers twice ledger import ledger.jsonl
+    """
+    project = Project.open(folder)
+    moved = moving.import_(project.ledger, file)
+    done = "taken into" if moved.changed else "are already in"
+    where = project.settings.ledger_place.shown
+    _tell_moved(moved, file, output, f"{count(moved.rows, 'row')} of ledger {moved.ledger[:8]} {done} {where}.")
+
+
+def _tell_moved(moved: moving.Moved, file: str, output: str, text: str) -> None:
+    if output == "json":
+        print_json({"file": file, **asdict(moved)})
+    else:
+        print(text)
 
 
 def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt, int]]:
@@ -181,8 +240,11 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for p in chosen
     }
+    live = [lease.name for lease in project.ledger.live_leases()]
+    steps = project.kept.tidy(live, keep_days=kept, dry_run=dry_run)
     if output == "json":
-        print_json({"dry_run": dry_run, "targets": {target: asdict(swept) for target, swept in found.items()}})
+        targets = {target: asdict(swept) for target, swept in found.items()}
+        print_json({"dry_run": dry_run, "targets": targets, "steps": steps})
         return
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
@@ -192,3 +254,5 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for note in swept.notes:
             print(f"  {note}")
+    if steps:
+        print(f"kept steps of {count(steps, 'slot')} {word}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,12 +11,12 @@ from twice.cli.output import debug_option, output_option, print_json, print_tabl
 from twice.errors import Misuse
 from twice.ledger import AttemptRecord
 from twice.ledger.records import STATES
+from twice.masks import mask
 from twice.pipelines import Pipeline
-from twice.plans import accepted_as
 from twice.project import Project
 from twice.runs import Receipt, Slot, Target
+from twice.settings import shown
 from twice.sight import Sight
-from twice.upstream import stale
 
 
 @click.command("list")
@@ -55,86 +54,6 @@ def list_command(folder: str | None, output: str) -> None:
             [list(row.values()) for row in rows],
             empty=empty,
         )
-
-
-@click.command("status")
-@click.argument("name", required=False)
-@project_option
-@output_option
-@debug_option
-def status_command(name: str | None, folder: str | None, output: str) -> int:
-    """Show what is published, missing or no longer vouched for, as the stores say it.
-
-    \b
-    Examples:
-      twice status
-      twice status visits --output json
-    """
-    project = Project.open(folder, only_looking=True)
-    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
-    found = [_status(project, pipeline) for pipeline in chosen]
-    if output == "json":
-        print_json({"pipelines": found})
-        return 0
-    columns = ["pipeline", "target", "published", "missing", "unproven", "newest", "rows", "version"]
-    shown = [
-        [row[column] if column not in ("missing", "unproven") else len(row[column]) for column in columns]
-        for row in found
-    ]
-    print_table(columns, shown, empty="No pipelines. Make some with: twice init")
-    for row in found:
-        for slot, why in row["unproven"].items():
-            print(f"{row['pipeline']} {slot}: {why}. Use --force or --accept.")
-        if row["waiting"]:
-            first, *others = row["waiting"].values()
-            print(f"{first} {len(others)} more slots wait." if others else first)
-        if row["missing"]:
-            print(f"{row['pipeline']} is missing {_some(row['missing'])}. Use twice run {row['pipeline']} --due")
-        if row["stale"]:
-            print(
-                f"{row['pipeline']} is stale: {_some(row['stale'])}, made from older inputs than there are now."
-                f" Use twice run {row['pipeline']} --due"
-            )
-        if row["trouble"]:
-            print(f"{row['pipeline']}: {row['trouble']}")
-    return 0
-
-
-def _some(labels: list[str]) -> str:
-    """Name the first of many slots."""
-    return ", ".join(labels[:5]) + (f" and {len(labels) - 5} more" if labels[5:] else "")
-
-
-def _status(project: Project, pipeline: Pipeline) -> dict[str, Any]:
-    sight = project.store(pipeline.target.store).look(pipeline.target.name)
-    mine = {slot: receipt for slot, receipt in sight.receipts.items() if Slot.parse(slot).pipeline == pipeline.identity}
-    due = []
-    if pipeline.schedule:
-        closed = pipeline.schedule.closed(datetime.now(UTC))
-        due = [Slot(pipeline.identity, pipeline.target, interval) for interval in closed]
-    missing = [slot for slot in due if slot.text not in mine]
-    waiting = {slot.label: found.what for slot in missing if (found := project.waiting(pipeline, slot))}
-    current = {Slot.parse(slot): receipt for slot, receipt in mine.items() if sight.proof(slot)}
-    newest = max((Slot.parse(slot).label for slot in mine), default=None)
-    stranger = sight.owner not in ("", project.ledger.id)
-    return {
-        "pipeline": pipeline.name,
-        "target": pipeline.target.text,
-        "published": len(mine),
-        "missing": [slot.label for slot in missing if slot.label not in waiting],
-        "stale": [slot.label for slot in stale(project, pipeline, current)],
-        "waiting": waiting,
-        "unproven": {
-            Slot.parse(slot).label: why
-            for slot, why in sight.ended.items()
-            if slot in mine
-            and project.ledger.accepted(accepted_as(pipeline.pattern, Slot.parse(slot))) != (sight.outside or None)
-        },
-        "newest": newest,
-        "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),
-        "version": sight.version if sight.exists else None,
-        "trouble": f"the target belongs to another ledger ({sight.owner[:8]})" if stranger else "",
-    }
 
 
 @click.command("runs")
@@ -313,19 +232,18 @@ def config_command(folder: str | None, output: str) -> None:
       twice config
     """
     found = Project.open(folder, only_looking=True).settings
-    values = [(value.key, value.value, value.origin) for value in found.values.values()]
-    values += [(f"spark.conf.{name}", _masked(name, value), "twice.toml") for name, value in found.spark_conf.items()]
+    values = [(value.key, value.shown, value.origin) for value in found.values.values()]
+    values += [
+        (f"spark.conf.{name}", shown(name, written) if "${" not in written else written, "twice.toml")
+        for name, written in found.spark_conf_written.items()
+    ]
     # A URL may hold a password, and is not shown.
     values += [
-        (f"stores.{s.name}", f"{s.kind} at {'a URL' if s.url else s.root or '.'}", "twice.toml")
+        (f"stores.{s.name}", mask(f"{s.kind} at {'a URL' if s.url else s.root or '.'}"), "twice.toml")
         for s in found.stores.values()
     ]
+    values += [(f"hooks.{kind}", ", ".join(named), "twice.toml") for kind, named in found.hooks.items()]
     if output == "json":
         print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]})
     else:
         print_table(["setting", "value", "origin"], values, empty="")
-
-
-def _masked(name: str, value: str) -> str:
-    hints = ("secret", "password", "passwd", "pwd", "token", "credential", "key", "dsn")
-    return "***" if any(hint in name.lower() for hint in hints) else value

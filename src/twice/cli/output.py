@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from twice.errors import Misuse
+from twice.masks import mask, masked
+from twice.settings import CHOICES
 
 SCHEMA_VERSION = 1
 
@@ -47,14 +49,44 @@ def debug_option(command: Command) -> Command:
     return click.option("--debug", is_flag=True, expose_value=False, help="Show whole errors.")(command)
 
 
+_LOG = "twice.log"
+
+
+def log_options(command: Command) -> Command:
+    """Add `--log-format` and `--log-level`; the project that the command opens follows them."""
+
+    def keep(context: click.Context, option: click.Parameter, value: str | None) -> None:
+        if value:
+            context.meta.setdefault(_LOG, {})[str(option.name).replace("_", ".")] = value
+
+    formats, levels = (click.Choice(CHOICES[key]) for key in ("log.format", "log.level"))
+    command = click.option(
+        "--log-level", type=levels, callback=keep, expose_value=False, help="The least that is worth a line."
+    )(command)
+    return click.option(
+        "--log-format",
+        type=formats,
+        callback=keep,
+        expose_value=False,
+        help="Log runs on standard error; off if unsaid.",
+    )(command)
+
+
+def log_overrides() -> Mapping[str, str]:
+    """Return what the command line says about the log."""
+    context = click.get_current_context(silent=True)
+    found: Mapping[str, str] = context.meta.get(_LOG, {}) if context else {}
+    return found
+
+
 def print_json(values: dict[str, Any]) -> None:
     """Print one JSON document."""
-    print(json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=2, default=str))
+    print(json.dumps(masked({"schema_version": SCHEMA_VERSION, **values}), indent=2))
 
 
 def say(text: str) -> None:
     """Print a line of progress to standard error."""
-    print(f"twice: {text}", file=sys.stderr, flush=True)
+    print(f"twice: {mask(text)}", file=sys.stderr, flush=True)
 
 
 def count(number: int, noun: str) -> str:

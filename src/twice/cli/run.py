@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twice.backfills import sights_of
-from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
+from twice.backfills import SlotEnd, sights_of
+from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option
+from twice.cli.results import Results, recorded
 from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
-from twice.considered import consider
 from twice.decide import Asked
-from twice.errors import Misuse
-from twice.execute import execute
+from twice.errors import Misuse, TwiceError
+from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
+from twice.retrying import fill_slot, planned
 from twice.runs import Slot
 from twice.upstream import upstream_first, upstream_of
 
@@ -47,8 +48,7 @@ def plan_command(
     pipeline = project.pipeline(name)
     warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
-    job = project.job(pipeline, slot)
-    considered = consider(job, project.store(slot.target.store), project.ledger, Asked(force, accept))
+    considered = planned(project, pipeline, slot, Asked(force, accept))
     plan, inputs = considered.plan, considered.inputs
     if output == "json":
         print_json({"plan": plan.to_json(), "inputs": {name: chosen.summary for name, chosen in inputs.items()}})
@@ -95,6 +95,7 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
 @click.option("--yes", is_flag=True, help="Replace published rows without asking.")
 @project_option
 @output_option
+@log_options
 @debug_option
 def run_command(
     name: str | None,
@@ -117,16 +118,16 @@ def run_command(
     """
     project = opened(folder)
     if due:
-        return _run_due(project, name, Asked(force, accept, resuming=True), yes, output)
+        with recorded(project, "run --due") as results:
+            return _run_due(project, name, Asked(force, accept, resuming=True, by_calendar=True), yes, output, results)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
     warn(pipeline)
     slot = pipeline.slot(at, key, now=datetime.now(UTC))
-    job = project.job(pipeline, slot)
-    outcome = execute(
-        job, project.store(slot.target.store), project.ledger, Asked(force, accept), _approval(yes, output == "json")
-    )
+    with recorded(project, "run") as results:
+        outcome = _outcome(project, pipeline, slot, Asked(force, accept), _approval(yes, output == "json"), results)
+        results.finish(0)
     if output == "json":
         print_json({"outcome": outcome.to_json()})
     else:
@@ -134,15 +135,29 @@ def run_command(
     return 0
 
 
-def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str) -> int:
+def _outcome(
+    project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, approve: Callable[[Plan], None], results: Results
+) -> Outcome:
+    try:
+        outcome = fill_slot(project, pipeline, slot, asked, approve)
+    except TwiceError as error:
+        results.add(SlotEnd(slot, error=error))
+        raise
+    results.add(SlotEnd(slot, outcome))
+    return outcome
+
+
+def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str, results: Results) -> int:
     chosen = [project.pipeline(name)] if name else upstream_first(project.pipelines.values())
     due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
     for pipeline in chosen:
         warn(pipeline)
     if not yes:
         _approve_due(project, chosen, due, asked)
-    walked = [walk(project, pipeline, due[pipeline.name], asked, output) for pipeline in chosen]
-    return summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
+    walked = [walk(project, pipeline, due[pipeline.name], asked, output, results) for pipeline in chosen]
+    code = summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
+    results.finish(code)
+    return code
 
 
 def _approve_due(project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked) -> None:

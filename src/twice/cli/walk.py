@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from twice.backfills import SlotEnd, fill, worst
-from twice.cli.output import confirm, count, print_json, print_table, say
+from twice.cli.output import confirm, count, log_overrides, print_json, print_table, say
 from twice.cli.progress import progress
+from twice.cli.results import Results
 from twice.considered import consider
 from twice.decide import Asked
 from twice.errors import TwiceError, Waiting
@@ -25,7 +26,7 @@ from twice.runs import Slot
 
 def opened(folder: str | None, *, only_looking: bool = False) -> Project:
     """Open a project that tells when it starts Spark."""
-    project = Project.open(folder, only_looking=only_looking)
+    project = Project.open(folder, only_looking=only_looking, overrides=log_overrides())
     project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
     return project
 
@@ -57,7 +58,7 @@ def approve_all(replaced: Mapping[Slot, str], among: int) -> None:
 
 
 def walk(
-    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str, jobs: int = 1
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str, results: Results, jobs: int = 1
 ) -> list[SlotEnd]:
     """Fill slots, and tell of each as it ends."""
     ends = []
@@ -65,6 +66,7 @@ def walk(
     with progress(pipeline.name, len(slots)) as bar:
         for number, ended in enumerate(fill(project, pipeline, slots, asked, jobs), 1):
             ends.append(ended)
+            results.add(ended)
             if bar:
                 bar.advance(worked=not (ended.outcome and ended.outcome.state == "skipped"))
             if ended.error or not (bar and answers.isatty()):

@@ -43,12 +43,15 @@ def _pins() -> ET.Element:
     return ET.parse(IVY_FILE).getroot()  # noqa: S314 - our own file
 
 
+def cache_home() -> Path:
+    """Return the folder for all that Twice can get or make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twice"
+
+
 def cache_folder() -> Path:
     """Return the folder for these pins: TWICE_JARS, or the user's cache."""
     chosen = os.environ.get("TWICE_JARS")
-    base = (
-        Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twice" / "jars"
-    )
+    base = Path(chosen) if chosen else cache_home() / "jars"
     return base / sha256(IVY_FILE.read_bytes()).hexdigest()[:12]
 
 

@@ -4,7 +4,7 @@ The ledger records the intention before a run and the confirmation after it. Of 
 it is a cache: wherever it disagrees with a store, the store decides.
 """
 
+from twice.ledger.ledger import Ledger
 from twice.ledger.records import AttemptRecord, Lease
-from twice.ledger.sqlite import SqliteLedger
 
-__all__ = ["AttemptRecord", "Lease", "SqliteLedger"]
+__all__ = ["AttemptRecord", "Lease", "Ledger"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 OPEN = "started"
 _DEAD_STATES = ("Z", "X", "x")
 STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown", "died")
+BAD = ("failed", "refused", "unknown", "died")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,15 @@ def process_start(pid: int) -> str:
         return "" if os.path.isdir("/proc/self") else _alive_without_proc(pid)
     except OSError:
         return ""
+
+
+def machine_boot() -> str:
+    """Tell one boot of the machine from another."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            return boot.read().strip()
+    except OSError:
+        return "unknown"
 
 
 def _alive_without_proc(pid: int) -> str:

@@ -77,5 +77,72 @@ MIGRATIONS: tuple[str, ...] = (
         content TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE retries (
+        slot TEXT PRIMARY KEY,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        state TEXT NOT NULL,
+        tries INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        asked TEXT NOT NULL,
+        parameters TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        error TEXT NOT NULL,
+        first_failed_at TEXT NOT NULL,
+        last_failed_at TEXT NOT NULL,
+        due_at TEXT NOT NULL
+    );
+    CREATE INDEX retries_by_target ON retries (target);
+    CREATE TABLE retries_taken (
+        take TEXT PRIMARY KEY,
+        slot TEXT NOT NULL,
+        taken_at TEXT NOT NULL
+    );
+    CREATE INDEX retries_taken_by_time ON retries_taken (taken_at);
+    CREATE TABLE effects (
+        effect_key TEXT NOT NULL,
+        attempt TEXT NOT NULL,
+        slot TEXT NOT NULL,
+        pipeline TEXT NOT NULL,
+        target TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        form TEXT NOT NULL,
+        call TEXT NOT NULL,
+        published INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        tries INTEGER NOT NULL,
+        answer TEXT NOT NULL,
+        intended_at TEXT NOT NULL,
+        called_at TEXT NOT NULL,
+        confirmed_at TEXT NOT NULL,
+        PRIMARY KEY (effect_key, attempt)
+    );
+    CREATE INDEX effects_by_slot ON effects (slot);
+    CREATE INDEX effects_by_state ON effects (state)
+    """,
+    """
+    CREATE TABLE untold (
+        attempt TEXT PRIMARY KEY,
+        start_told INTEGER NOT NULL,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        process_started TEXT NOT NULL
+    );
+    CREATE TABLE troubles (
+        slot TEXT PRIMARY KEY,
+        attempt TEXT NOT NULL,
+        since TEXT NOT NULL,
+        tries INTEGER NOT NULL
+    );
+    INSERT INTO troubles (slot, attempt, since, tries)
+        SELECT a.slot, a.attempt, a.started_at, 1 FROM attempts a
+        WHERE a.state IN ('failed', 'refused', 'unknown', 'died')
+        AND NOT EXISTS (SELECT 1 FROM attempts b WHERE b.slot = a.slot AND b.attempt <> a.attempt AND b.started_at >= a.started_at)
+        AND NOT EXISTS (SELECT 1 FROM receipts r WHERE r.slot = a.slot AND r.confirmed_at >= a.started_at);
+    CREATE INDEX attempts_by_pipeline ON attempts (pipeline, state, started_at, rows);
+    CREATE INDEX attempts_by_state ON attempts (state, started_at);
+    """,
 )
 VERSION = len(MIGRATIONS)

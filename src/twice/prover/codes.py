@@ -52,7 +52,7 @@ class Code:
         while todo:
             function = todo.pop()
             reached[function.name] = function
-            named = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            named = {node.id for node in _walked(function) if isinstance(node, ast.Name)}
             todo += [defined[name] for name in named & set(defined) if name not in reached]
         return list(reached.values())
 
@@ -79,14 +79,14 @@ class Code:
     def texts(self) -> Iterator[tuple[str, int]]:
         """Yield the texts of the code, with their lines."""
         for tree in self.trees:
-            for node in ast.walk(tree):
+            for node in _walked(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield node.value, node.lineno
 
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
         """Yield what is called: `F.now`, `rows.limit`, `requests.post`."""
         for tree in self.trees:
-            for node in ast.walk(tree):
+            for node in _walked(tree):
                 if isinstance(node, ast.Call):
                     yield _dotted(node.func), node
 
@@ -94,6 +94,14 @@ class Code:
         """Name the functions that Spark calls for rows, of which it cannot know what they depend on."""
         declared = [name for tree in self.trees if (name := _udf_name(tree))]
         return declared or [name for name, _ in self.calls() if name.rpartition(".")[2] in _UDFS]
+
+
+def _walked(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree, without the calls that effects register: those have a key, and a proof makes none."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.Call) and _dotted(child.func).rpartition(".")[2] == "effect"):
+            yield from _walked(child)
 
 
 def _tree_of(function: Callable[..., Any]) -> ast.AST | None:

@@ -18,7 +18,7 @@ from twice.prover.trials import WARM, Trial
 from twice.prover.verdicts import STUCK, Trouble
 
 # A twin cannot work while the run pauses inside a store's lock, or in the middle of taking a lease.
-_UNDER_A_LOCK = ("memory.", "parquet.", "delta.", "files.", "manifest.", "view.", "history.", "lease.")
+_UNDER_A_LOCK = ("memory.", "parquet.", "delta.", "files.", "postgres.", "manifest.", "view.", "history.", "lease.")
 
 DEATHS = {
     "died": (Died, "dies there (an exception that nothing may handle), then runs again"),

@@ -15,6 +15,7 @@ from twice.intervals import Interval
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.codes import Code
+from twice.prover.databases import WorldDatabase
 from twice.prover.determinism import differing_columns, explained
 from twice.prover.harness import points_of
 from twice.prover.isolation import copy_inputs, copy_project
@@ -45,6 +46,7 @@ class Ground:
     differing: Trouble | None = None
     notes: list[str] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    worlds: list[ProjectWorld] = field(default_factory=list)
 
     @property
     def subject(self) -> Subject:
@@ -55,10 +57,13 @@ class Ground:
         """Return a world of its own for one trial, with the neighbours published or with nothing at all."""
         base = self.empty if empty else self.template
         folder = self.folder / "worlds" / str(next(self.numbers))
-        return base.copied(folder, **{"clean_files": self.clean_files, **changes})
+        self.worlds.append(base.copied(folder, **{"clean_files": self.clean_files, **changes}))
+        return self.worlds[-1]
 
     def clear(self) -> None:
         """Remove the worlds of a trial that is over."""
+        while self.worlds:
+            self.worlds.pop().discard()
         shutil.rmtree(self.folder / "worlds", ignore_errors=True)
 
 
@@ -124,6 +129,7 @@ def prepare(
     slots: tuple[Slot, tuple[Slot, ...]],
     folder: Path,
     session: Callable[[], SparkSession | None],
+    database: WorldDatabase | None,
 ) -> Ground:
     """Copy the project, publish the neighbours, run the slot twice in worlds of their own, and compare.
 
@@ -148,7 +154,8 @@ def prepare(
         session=session,
         overrides=overrides,
     )
-    empty = ProjectWorld(folder / "empty", subject)
+    environment = database.environment() if database else {}
+    empty = ProjectWorld(folder / "empty", subject, database=database, environment=environment)
     notes += copy_project(project, empty.folder)
     notes += copy_inputs(project, pipeline, subject.slots, empty.folder)
     template = empty.copied(folder / "template")
@@ -181,6 +188,7 @@ def _ground(folder: Path, empty: ProjectWorld, template: ProjectWorld, notes: li
     first.tidy()
     ground = Ground(folder, empty, template, before, expected, points, first.data_files(), differing, notes)
     for world in (first, second):
+        world.discard()
         shutil.rmtree(world.folder, ignore_errors=True)
     return ground
 

@@ -16,9 +16,11 @@ from pathlib import Path
 
 from twice import settings
 from twice.errors import NotProvable
+from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.codes import Code
+from twice.prover.databases import KIND
 from twice.runs import Slot, Target
 from twice.sources.files import Files
 from twice.sources.queries import Query
@@ -75,7 +77,7 @@ def check_provable(project: Project, pipeline: Pipeline) -> None:
                 "Name what it reads with tables=, or prove a pipeline that reads files.",
             )
         for target in getattr(source, "reads", ()):
-            _check_path(project, Target.parse(target), f"The source {name!r} of {pipeline.name}")
+            _check_source(project, Target.parse(target), f"The source {name!r} of {pipeline.name}")
     _check_effects(pipeline)
 
 
@@ -90,14 +92,18 @@ def _check_target(project: Project, pipeline: Pipeline) -> None:
         )
 
 
-def _check_path(project: Project, target: Target, what: str) -> None:
-    if project.kind(target.store) == "postgres":
+def _check_source(project: Project, target: Target, what: str) -> None:
+    if project.kind(target.store) == KIND:
         raise NotProvable(
-            f"{what} is {target.text}, a table of a database.",
-            "A proof runs on copies of folders, and would run on the real database.",
-            f"Prove it with a target of files for the proof, such as parquet:lake/{target.name}.",
+            f"{what} is {target.text}, a table of a PostgreSQL server.",
+            "A proof never speaks to the real server, and does not copy its tables.",
+            "Prove a pipeline that reads files.",
         )
-    if project.kind(target.store) != "memory" and not target.is_path:
+    _check_path(project, target, what)
+
+
+def _check_path(project: Project, target: Target, what: str) -> None:
+    if project.kind(target.store) not in ("memory", KIND) and not target.is_path:
         raise NotProvable(
             f"{what} is {target.text}, a name in a catalog.",
             "A proof runs on copies, and a catalog's tables cannot be copied aside.",
@@ -114,7 +120,7 @@ def _check_effects(pipeline: Pipeline) -> None:
             raise NotProvable(
                 f"The transform of {pipeline.name} calls {called}() (line {node.lineno}): an effect outside of the table.",
                 "It has no key by which a repeat could be told, and a proof would repeat it dozens of times.",
-                "Move it out of the transform, to a step of its own after the run.",
+                "Register it with run.effect(...): it then has a key, is called after the publish, and a proof calls nothing.",
             )
     declared = {source.pattern for source in pipeline.sources.values() if isinstance(source, Files)}
     for text, line in code.texts():
@@ -137,7 +143,10 @@ def _leaves_the_world(text: str) -> bool:
 def copy_project(project: Project, world: Path) -> list[str]:
     """Copy code and whatever lies beside it, without targets, ledger and files that are inputs of some slot."""
     root = project.root
-    kept_away = {str(path) for path in _tables_of(project)} | {os.path.dirname(project.settings.ledger_path)}
+    kept_away = {str(path) for path in _tables_of(project)}
+    ledger = project.settings.ledger_place
+    if isinstance(ledger, SqlitePlace):
+        kept_away.add(os.path.dirname(ledger.path))
     kept_away |= {str(root / name) for name in _all_inputs(project)}
     copied = 0
 

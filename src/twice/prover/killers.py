@@ -93,10 +93,10 @@ def _ended(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, output)
 
 
-def recorded_points(words: Sequence[str], folder: Path) -> list[str]:
+def recorded_points(words: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> list[str]:
     """Run a command to its end, and return the fault points that it reached, once each."""
     file = folder / "points.txt"
-    ended = run_command(words, folder, f"record:{file}")
+    ended = run_command(words, folder, f"record:{file}", settings)
     if ended.code:
         raise RuntimeError(f"the clean run failed: {ended.output}")
     points = list(dict.fromkeys(file.read_text(encoding="utf-8").split()))

@@ -6,13 +6,17 @@ the publish first, then outwards from it. The rerun happens in this process, who
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from twice.errors import Misuse, NotPublished
 from twice.faults import NOBODY_TO_KILL, REACHED
+from twice.prover.archives import quick
+from twice.prover.clusters import two_hosts
 from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
 from twice.prover.harness import lies, recovers
@@ -21,15 +25,24 @@ from twice.prover.trials import CLUSTER, REAL, CannotBeTried, Trial
 from twice.prover.verdicts import LIED, Trouble, difference
 from twice.prover.worlds import LEDGER, ProjectWorld
 
-# A run of a few rows is over before a JVM would have compiled it well, so it does not try.
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 # Renewed seldom: a process that is stopped while it renews its lease holds the ledger, and nobody else gets in.
 _LEASE_SECONDS, _RENEW_SECONDS = 4.0, 3.0
 # Workers have as much memory as an executor asks for by default; with less, Spark does not start.
 _CLUSTER = "local-cluster[2,1,1024]"
-_SPECULATION = (
-    "--conf spark.speculation=true --conf spark.speculation.interval=50ms --conf spark.speculation.quantile=0.1"
-)
+# A task of executors that stand still is started a second time, also if it is the only one of its stage.
+_SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "0.2",
+    "spark.speculation.task.duration.threshold": "1s",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+}
+_EVENTS = ".twice/spark-events"
+_CLUSTER_FOLDER = ".twice/cluster"
+_SLOW = "slow-executors:rows.ready"
+_STARTED_TWICE = '"Speculative":true'
 _USES_OUR_FSYNC = ("parquet", "files")
 _KILLED = -signal.SIGKILL
 _DEADLY = ("kill:", "kill-python:")
@@ -90,8 +103,11 @@ def executor_deaths(ground: Ground) -> Iterator[Trial]:
     yield Trial(
         "rows.ready", "kill-executor", CLUSTER, killed, lambda: _on_a_cluster(ground, "kill-executor:rows.ready")
     )
-    twice = "runs on a cluster of two on this machine that starts slow tasks twice (speculation)"
-    yield Trial("rows.ready", "speculation", CLUSTER, twice, lambda: _on_a_cluster(ground, "", _SPECULATION))
+    twice = (
+        "has executors that stand still for a while, on a cluster of two addresses of this machine;"
+        " their tasks are started a second time (speculation)"
+    )
+    yield Trial("rows.ready", "speculation", CLUSTER, twice, lambda: _speculates(ground))
 
 
 def _trial(ground: Ground, name: str, point: str) -> Trial:
@@ -124,15 +140,33 @@ def _sleeps(world: ProjectWorld, fault: str) -> Ended:
     return run_asleep(words(world), world.folder, fault, child_settings(world) | leases, twin)
 
 
-def _on_a_cluster(ground: Ground, fault: str, conf: str = "") -> Trouble | None:
+def _on_a_cluster(ground: Ground, fault: str) -> Trouble | None:
     world = ground.fresh()
-    settings = child_settings(world) | {"TWICE_SPARK_MASTER": _CLUSTER}
-    if conf:
-        settings["PYSPARK_SUBMIT_ARGS"] = f"{conf} pyspark-shell"
-    ended = run_command(words(world), world.folder, fault, settings)
+    return _judge(ground, world, _run_on_a_cluster(world, fault, _CLUSTER), fault)
+
+
+def _speculates(ground: Ground) -> Trouble | None:
+    world = ground.fresh()
+    events = world.folder / _EVENTS
+    events.mkdir(parents=True)
+    conf = _SPECULATION | {"spark.eventLog.dir": events.as_uri()}
+    arguments = shlex.join(word for name, value in conf.items() for word in ("--conf", f"{name}={value}"))
+    with two_hosts(world.folder / _CLUSTER_FOLDER) as master:
+        ended = _run_on_a_cluster(world, _SLOW, master, {"PYSPARK_SUBMIT_ARGS": f"{arguments} pyspark-shell"})
+    trouble = _judge(ground, world, ended, _SLOW)
+    if trouble or any(_STARTED_TWICE in file.read_text() for file in events.rglob("*") if file.is_file()):
+        return trouble
+    raise CannotBeTried("no task was started a second time")
+
+
+def _run_on_a_cluster(
+    world: ProjectWorld, fault: str, master: str, settings: Mapping[str, str] = MappingProxyType({})
+) -> Ended:
+    chosen = child_settings(world) | {"TWICE_SPARK_MASTER": master, **settings}
+    ended = run_command(words(world), world.folder, fault, chosen)
     if ended.code == Misuse.exit_code:
         raise CannotBeTried("a cluster of two executors does not start on this machine")
-    return _judge(ground, world, ended, fault)
+    return ended
 
 
 def _judge(ground: Ground, world: ProjectWorld, ended: Ended, fault: str) -> Trouble | None:
@@ -164,5 +198,12 @@ def words(world: ProjectWorld) -> tuple[str, ...]:
 def child_settings(world: ProjectWorld) -> dict[str, str]:
     """Return the environment that keeps a process inside its world."""
     master = world.subject.overrides.get("spark.master")
-    chosen = {"TWICE_LEDGER_URL": LEDGER, "JAVA_TOOL_OPTIONS": _QUICK_JVM, "TWICE_OUTPUT": "text"}
-    return chosen | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    chosen = {
+        "TWICE_LEDGER_URL": LEDGER,
+        "TWICE_SIGNALS_ENABLED": "false",
+        "TWICE_EFFECTS_CALLS": "record",
+        "TWICE_RETRIES_PER_HOUR": "0",
+        "TWICE_OUTPUT": "text",
+    }
+    chosen |= quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    return {**chosen, **world.environment}

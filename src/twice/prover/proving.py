@@ -28,12 +28,14 @@ from twice.explain import explain
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.budget import Budget, seconds_of
+from twice.prover.cuts import cuts
+from twice.prover.databases import database_of
 from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
 from twice.prover.grounds import Ground, choose_slots, prepare
 from twice.prover.isolation import check_provable
 from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
-from twice.prover.repeats import real_repeats, warm_repeats
+from twice.prover.repeats import alone, real_repeats, warm_repeats
 from twice.prover.trials import REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
 from twice.prover.verdicts import STUCK, SURVIVED, Trouble
 from twice.runs import Slot
@@ -74,8 +76,12 @@ def prove(
     check_provable(home, chosen)
     slots = choose_slots(home, chosen, at, key)
     clock = Budget(None if full or only else seconds_of(budget))
-    with _workshop() as folder, _sessions(home, chosen, folder) as session:
-        ground = prepare(home, chosen, named, slots, folder, session)
+    with (
+        _workshop() as folder,
+        database_of(home, chosen.target.store) as database,
+        _sessions(home, chosen, folder) as session,
+    ):
+        ground = prepare(home, chosen, named, slots, folder, session, database)
         # One that is named is found whether or not it would be tried unasked.
         asked = bool(only)
         trials = _only(list(_trials(ground, seed, pairs=pairs or asked, full=full or asked)), only)
@@ -142,6 +148,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
     yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
     yield from deaths_at(ground, "lost-reply")
+    yield from cuts(ground)
     yield from twins(ground)
     if pairs:
         yield from pairs_of(ground, seed)
@@ -150,6 +157,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
         ground.notes.append(f"no process of its own was killed: {why}")
         return
     # Each way once, then the repeats, then every way at every point.
+    yield alone(ground)
     deaths = real_deaths(ground)
     yield from deaths[:_EACH_WAY_ONCE]
     yield from real_repeats(ground)
@@ -184,6 +192,8 @@ def _try_all(
 
 def _check_tried(tried: Sequence[Tried], left_out: Sequence[LeftOut], clock: Budget) -> None:
     """No verdict is better than one that rests on nothing."""
+    if not tried:
+        raise Misuse(f"{left_out[0].name} cannot be tried: {left_out[0].why}.")
     if left_out and all(one.survived and one.trial.name == _CLEAN for one in tried):
         raise Misuse(
             f"The time was spent before anything could be tried: clean runs alone took {clock.spent:.0f} s.",

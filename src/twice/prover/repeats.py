@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from twice.abilities import Drafts
 from twice.errors import Fenced, Stranger, TwiceError
 from twice.faults import dying_at
+from twice.prover.archives import left_behind
 from twice.prover.determinism import differing_columns, explained
 from twice.prover.grounds import Ground
 from twice.prover.harness import survives
@@ -53,6 +54,12 @@ def warm_repeats(ground: Ground) -> Iterator[Trial]:
     yield trial("restore", "runs, the version before it is restored, and runs again with --force", _restore)
     for way, (does, conf) in _SETTINGS.items():
         yield Trial(REPEAT, way, WARM, f"runs {does}", lambda c=conf, d=does: _other_conf(ground, c, d))  # type: ignore[misc]
+
+
+def alone(ground: Ground) -> Trial:
+    """Return the repeat in a process of its own, which comes before all that kill one: the next ones start faster after it."""
+    does = "in a process of its own"
+    return Trial(REPEAT, "alone", REAL, f"runs {does}", lambda: _other_process(ground, {}, does))
 
 
 def real_repeats(ground: Ground) -> Iterator[Trial]:
@@ -254,7 +261,8 @@ def _at_once(ground: Ground) -> Trouble | None:
 def _other_process(ground: Ground, settings: dict[str, str], does: str) -> Trouble | None:
     _need_processes(ground)
     world, same = ground.fresh(), ground.fresh()
-    ended = run_command(words(world), world.folder, "", {**child_settings(world), **settings})
+    with left_behind(world.folder) as quickly:
+        ended = run_command(words(world), world.folder, "", child_settings(world) | quickly | settings)
     if ended.code:
         return Trouble(STUCK, f"{does}, the run ended with exit code {ended.code}: {ended.output[-500:]}")
     same.act()

@@ -24,6 +24,7 @@ from twice.handovers import take_over
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.prover.databases import WorldDatabase
 from twice.prover.verdicts import Snapshot
 from twice.prover.watching import canonical, files_in, stands_beside
 from twice.runs import Slot, Target
@@ -71,12 +72,22 @@ class ProjectWorld:
     conf: dict[str, str] = field(default_factory=dict)
     script: Callable[[ProjectWorld], None] | None = None
     clean_files: int = 0
+    database: WorldDatabase | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     spark: SparkSession | None = field(default=None, init=False)
 
     def copied(self, folder: Path, **changes: Any) -> ProjectWorld:
         """Return the same world in another folder, to be tried in this one's stead."""
         shutil.copytree(self.folder, folder)
+        if self.database:
+            database = self.database.copied()
+            changes = {"database": database, "environment": database.environment(), **changes}
         return replace(self, folder=folder, memory=copy.deepcopy(self.memory), **changes)
+
+    def discard(self) -> None:
+        """Remove what a world keeps outside of its folder."""
+        if self.database:
+            self.database.drop()
 
     @contextmanager
     def entered(self) -> Iterator[Project]:
@@ -85,8 +96,19 @@ class ProjectWorld:
         os.chdir(self.folder)
         self.spark = self.spark or _session_of(self.subject.session(), self.folder, self.conf)
         try:
-            with _relative_paths_lead_to(self.folder, self.spark), _modules_of_its_own(self.folder, self.subject.home):
-                overrides = {"ledger.url": LEDGER, "leases.seconds": 0.0, **self.subject.overrides}
+            with (
+                _relative_paths_lead_to(self.folder, self.spark),
+                _modules_of_its_own(self.folder, self.subject.home),
+                _told(self.environment),
+            ):
+                overrides = {
+                    "ledger.url": LEDGER,
+                    "leases.seconds": 0.0,
+                    "signals.enabled": False,
+                    "effects.calls": "record",
+                    "retries.per_hour": 0.0,
+                    **self.subject.overrides,
+                }
                 found = settings.load(self.folder, overrides)
                 stores = {"memory": self.memory} if self.subject.kind == "memory" else None
                 yield Project(found, self.spark, stores=stores)
@@ -193,10 +215,13 @@ class ProjectWorld:
 
         Delta removes files by its own retention of days, so none is counted there.
         """
-        return max(self.data_files() - self.clean_files, 0) if self.subject.kind in ("parquet", "files") else 0
+        counted = self.subject.kind in ("parquet", "files") or self.database
+        return max(self.data_files() - self.clean_files, 0) if counted else 0
 
     def data_files(self) -> int:
-        """Count the files of the target that hold rows."""
+        """Count the files of the target that hold rows, or the tables of its database."""
+        if self.database:
+            return self.database.tables()
         with self.entered() as project:
             return sum(path.suffix == ".parquet" for path in files_in(self._table(project)))
 
@@ -219,6 +244,21 @@ def _session_of(base: SparkSession | None, folder: Path, conf: Mapping[str, str]
     session.sql(f"CREATE DATABASE {database} LOCATION '{(folder / 'spark-warehouse').as_uri()}'")
     session.catalog.setCurrentDatabase(database)
     return session
+
+
+@contextmanager
+def _told(environment: Mapping[str, str]) -> Iterator[None]:
+    """Let this process read the settings of a world."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

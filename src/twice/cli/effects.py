@@ -1,0 +1,162 @@
+"""How does a person see which calls in outside systems are owed, and deal with them?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
+from twice.effects import deliver
+from twice.errors import EffectOwed, Misuse
+from twice.ledger import effects
+from twice.ledger.effects import CONFIRMED, FORGOTTEN, OWED, EffectRecord
+from twice.project import Project
+from twice.runs import Slot
+
+_SHORT = 12
+
+
+@click.group("effects")
+def effects_command() -> None:
+    """Calls in outside systems that belong to published rows."""
+
+
+@effects_command.command("list")
+@project_option
+@output_option
+@debug_option
+def effects_list(folder: str | None, output: str) -> None:
+    """List the calls that are not confirmed: owed, refused, or unknown since a ledger was lost.
+
+    \b
+    Example:
+      twice effects list
+    """
+    project = Project.open(folder, only_looking=True)
+    found = effects.counting(project.ledger)
+    if output == "json":
+        print_json({"effects": [asdict(row) for row in found]})
+        return
+    columns = ["key", "pipeline", "slot", "generation", "effect", "form", "state", "tries", "last answer"]
+    rows = [
+        [
+            row.effect_key[:_SHORT],
+            row.pipeline,
+            Slot.parse(row.slot).label,
+            row.generation,
+            row.name,
+            row.form,
+            row.state,
+            row.tries,
+            row.answer[:80],
+        ]
+        for row in found
+    ]
+    print_table(columns, rows, empty="No call is owed.")
+    if any(row.state in OWED for row in found):
+        print("To call what is owed: twice effects deliver")
+    for row in found:
+        if row.state not in OWED:
+            key = row.effect_key[:_SHORT]
+            again = f", twice effects deliver {key} calls it" if row.call else ""
+            print(
+                f"{row.label} is {row.state}: twice effects confirm {key} if it was done, forget {key} if not{again}."
+            )
+
+
+@effects_command.command("deliver")
+@click.argument("key", required=False)
+@project_option
+@output_option
+@debug_option
+def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
+    """Make the calls that are owed, each with its own key; with KEY the one that is named, whatever its state.
+
+    What is unknown or was refused is called only if it is named.
+
+    \b
+    Examples:
+      twice effects deliver
+      twice effects deliver 3f2a91bc44d0
+    """
+    project = Project.open(folder)
+    _believe_the_stores(project)
+    owed = [row for row in effects.counting(project.ledger) if row.state in OWED]
+    called, troubles = [], []
+    for row in [_named(project, key)] if key else owed:
+        if not row.call:
+            raise Misuse(
+                f"The call of {row.label} was lost with a ledger.",
+                "Only effects from the outbox are in the table's own commit.",
+                f"Say what happened: twice effects confirm {row.effect_key[:_SHORT]}, or forget.",
+            )
+        try:
+            if deliver(project.outside, project.ledger, row):
+                called.append(row)
+        except EffectOwed as error:
+            troubles.append(error)
+    if output == "json":
+        print_json({"confirmed": [asdict(row) for row in called], "owed": list(map(str, troubles))})
+    else:
+        print(f"{count(len(called), 'call')} confirmed, {len(troubles)} still owed.")
+        for trouble in troubles:
+            print(trouble)
+    return EffectOwed.exit_code if troubles else 0
+
+
+def _believe_the_stores(project: Project) -> None:
+    """Let effects count whose receipts are in the stores: a run may have died before it could say so."""
+    for target in sorted({pipeline.target for pipeline in project.pipelines.values()}):
+        for receipt in project.store(target.store).look(target.name).receipts.values():
+            if receipt.effects:
+                effects.published(project.ledger, receipt)
+
+
+@effects_command.command("confirm")
+@click.argument("key")
+@project_option
+@output_option
+@debug_option
+def effects_confirm(key: str, folder: str | None, output: str) -> None:
+    """Say that the call KEY was done: it is never made again.
+
+    \b
+    Example:
+      twice effects confirm 3f2a91bc44d0
+    """
+    _settle(key, folder, CONFIRMED, "a person says that it was done", output)
+
+
+@effects_command.command("forget")
+@click.argument("key")
+@project_option
+@output_option
+@debug_option
+def effects_forget(key: str, folder: str | None, output: str) -> None:
+    """Say that the call KEY is not to be made any more.
+
+    \b
+    Example:
+      twice effects forget 3f2a91bc44d0
+    """
+    _settle(key, folder, FORGOTTEN, "a person says that it is not to be made", output)
+
+
+def _settle(key: str, folder: str | None, state: str, answer: str, output: str) -> None:
+    project = Project.open(folder)
+    row = _named(project, key)
+    effects.ended(project.ledger, row, state, answer)
+    if output == "json":
+        print_json({"effect": row.effect_key, "state": state})
+    else:
+        print(f"{row.label} is {state}.")
+
+
+def _named(project: Project, key: str) -> EffectRecord:
+    found = effects.find(project.ledger, key)
+    if len({row.effect_key for row in found}) != 1:
+        raise Misuse(f"{key!r} names {len(found) or 'no'} effects.", fix="See: twice effects list")
+    if found[0].state in effects.SETTLED:
+        raise Misuse(f"{found[0].label} is {found[0].state} already.", "A call that is settled is never made again.")
+    return found[0]

@@ -1,0 +1,84 @@
+"""What do the runs of a ledger add up to, and which of them ended badly?
+
+Every question is answered from an index or from a small table, so that a ledger of a million runs answers
+in a blink. A slot is in trouble from an attempt that ended without a publish until something is confirmed
+for it; `troubles` is written in the very transaction that records the one or the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twice.ledger.ledger import Ledger
+
+_TALLIES = "SELECT pipeline, state, count(*) AS runs, sum(rows) AS rows FROM attempts GROUP BY pipeline, state"
+_NEWEST = (
+    "SELECT started_at, ended_at FROM attempts WHERE pipeline=? AND state='published' ORDER BY started_at DESC LIMIT 1"
+)
+_IN_TROUBLE = (
+    "INSERT INTO troubles (slot, attempt, since, tries) SELECT slot, attempt, started_at, 1 FROM attempts WHERE attempt=?"
+    " ON CONFLICT (slot) DO UPDATE SET attempt=excluded.attempt, tries=troubles.tries + 1"
+)
+_TROUBLES = (
+    "SELECT a.attempt, a.pipeline, a.slot, a.state, a.reason, a.ended_at, t.since, t.tries"
+    " FROM troubles t JOIN attempts a ON a.attempt = t.attempt"
+)
+
+
+def note_trouble(db: Any, attempt: str) -> None:
+    """Note, in the transaction that says so, that an attempt ended badly."""
+    db.execute(_IN_TROUBLE, (attempt,))
+
+
+def note_well(db: Any, slot: str) -> None:
+    """Note, in the transaction that says so, that a slot is well."""
+    db.execute("DELETE FROM troubles WHERE slot=?", (slot,))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many runs of a pipeline are in a state, and the rows that they published."""
+
+    pipeline: str
+    state: str
+    runs: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class InTrouble:
+    """A slot in trouble: the attempt that ended last, how often it was tried since it was well, and since when."""
+
+    attempt: str
+    pipeline: str
+    slot: str
+    state: str
+    reason: str
+    ended_at: str
+    since: str
+    tries: int
+
+
+def tallies(ledger: Ledger) -> list[Tally]:
+    """Count all runs."""
+    rows = ledger.query(_TALLIES)
+    return [Tally(row["pipeline"], row["state"], row["runs"], row["rows"] or 0) for row in rows]
+
+
+def last_success(ledger: Ledger, pipeline: str) -> tuple[str, str] | None:
+    """Return when the newest run of a pipeline that published began and ended."""
+    rows = ledger.query(_NEWEST, pipeline)
+    return (rows[0]["started_at"], rows[0]["ended_at"]) if rows else None
+
+
+def troubles(ledger: Ledger) -> list[InTrouble]:
+    """Return the slots that are in trouble, those that ended last first."""
+    found = ledger.query(f"{_TROUBLES} ORDER BY a.ended_at DESC")
+    return [InTrouble(*(row[name] for name in InTrouble.__dataclass_fields__)) for row in found]
+
+
+def is_in_trouble(ledger: Ledger, slot: str) -> bool:
+    """Tell whether a slot is."""
+    return bool(ledger.query("SELECT 1 FROM troubles WHERE slot=?", slot))
