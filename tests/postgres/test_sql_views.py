@@ -239,6 +239,13 @@ def test_rows_written_into_a_period_by_others_end_its_proofs_alone(week):
     assert week.run(NEXT).state == "skipped"
 
 
+def test_a_check_looks_at_the_tables_behind_a_view(week):
+    assert week.store.inspect(week.target) == []
+    week.database.execute(f"alter table {PERIOD} disable trigger twice_delete")
+    assert [found.named for found in week.store.inspect(week.target)] == [(PERIOD,)]
+    assert week.store.unfilled(week.target) == ()
+
+
 def test_rows_are_not_written_past_the_view_that_unites_them(week):
     week.put("2023-11-10", ["x"])
     with pytest.raises(Misuse, match="Under two names"):

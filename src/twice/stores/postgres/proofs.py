@@ -30,7 +30,8 @@ _FAMILY = """
 select c.oid::regclass::text, n.nspname, c.relname,
     (select count(*) from pg_trigger t where t.tgrelid = c.oid and t.tgname like 'twice\\_%%' and t.tgenabled <> 'D')
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where c.oid = to_regclass(%(name)s) or c.oid in (select relid from pg_partition_tree(to_regclass(%(name)s)))
+where c.relkind in ('r', 'p')
+    and (c.oid = to_regclass(%(name)s) or c.oid in (select relid from pg_partition_tree(to_regclass(%(name)s))))
 """
 
 

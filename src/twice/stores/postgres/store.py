@@ -305,10 +305,11 @@ class PostgresStore(
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for triggers that are missing, and for changes by others."""
-        table = self._name(name)
+        names = [name, *(f"{name}/{label}" for label in self.members(name))]
+        tables = [self._name(one) for one in names]
         from twice.stores.postgres import reading
 
-        return reading.troubles(self._url, table, name)
+        return [found for table in tables for found in reading.troubles(self._url, table, name)]
 
     def is_in_catalog(self, name: str) -> bool:
         """Spark's catalog knows nothing of it."""
