@@ -24,7 +24,7 @@ def used(home):
 @pytest.mark.postgres
 def test_a_ledger_moves_to_a_server_and_back(used, home, twice, postgres_url, monkeypatch):
     runs = twice("runs", "--output", "json").json
-    assert "4 rows of ledger" in twice("ledger", "export", "a.jsonl").out
+    assert "5 rows of ledger" in twice("ledger", "export", "a.jsonl").out
     monkeypatch.setenv("TWICE_LEDGER_URL", postgres_url)
     assert twice("runs", "--output", "json").json["attempts"] == []
     moved = twice("ledger", "import", "a.jsonl", "--output", "json").json

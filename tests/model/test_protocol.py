@@ -80,7 +80,8 @@ def test_the_steps_are_the_fault_points_of_the_code(tmp_path):
         periods.put(DAY, ["a"])
         periods.run(DAY)
     told = {point for passed in PASSES.values() for point in passed}
-    assert told == set(points)
+    # Where a run is tried again, nothing of this try has been looked at yet.
+    assert told == set(points) - {"try.before"}
     files = [Path(module.__file__) for module in (considered, execute, handovers)]
     of_the_executor = [point for file in files for point in points_in(file.read_text())]
     assert [point for point in of_the_executor if not any(re.fullmatch(point, one) for one in told)] == []
