@@ -28,7 +28,7 @@ def test_a_ledger_moves_to_a_server_and_back(used, home, twice, postgres_url, mo
     monkeypatch.setenv("TWICE_LEDGER_URL", postgres_url)
     assert twice("runs", "--output", "json").json["attempts"] == []
     moved = twice("ledger", "import", "a.jsonl", "--output", "json").json
-    assert (moved["ledger"], moved["rows"], moved["changed"]) == (used.id, 4, True)
+    assert (moved["ledger"], moved["rows"], moved["changed"]) == (used.id, 5, True)
     assert twice("runs", "--output", "json").json == runs
     again = twice("ledger", "import", "a.jsonl")
     assert (again.code, "are already in postgresql://" in again.out) == (0, True)

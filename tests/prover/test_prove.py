@@ -1,6 +1,7 @@
 """`twice prove` on pipelines whose rows are in memory: what it tries, what it finds, what it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree as ET
@@ -118,11 +119,12 @@ def test_a_name_in_a_catalog_is_refused(memory_project):
         twice.prove("visits", project=folder)
 
 
-def test_a_table_of_a_database_is_refused(memory_project):
+def test_a_source_in_a_database_is_refused(memory_project):
     folder = memory_project()
     file = folder / "pipelines/visits.py"
-    file.write_text(file.read_text().replace("memory:lake/visits", "postgres:lake/visits"))
-    with pytest.raises(NotProvable, match="a table of a database"):
+    text = re.sub(r"source=Lines\(.*\),", 'source=twice.table("postgres:lake/orders"),', file.read_text())
+    file.write_text(text)
+    with pytest.raises(NotProvable, match="a table of a PostgreSQL server"):
         twice.prove("visits", project=folder)
 
 
