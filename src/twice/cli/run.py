@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import SlotEnd, sights_of
-from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option
+from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
 from twice.cli.results import Results, recorded
 from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
 from twice.jobs import Outcome
+from twice.ledger import retries
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
@@ -142,9 +143,20 @@ def _outcome(
         outcome = fill_slot(project, pipeline, slot, asked, approve)
     except TwiceError as error:
         results.add(SlotEnd(slot, error=error))
+        _say_what_follows(project, slot)
         raise
     results.add(SlotEnd(slot, outcome))
     return outcome
+
+
+def _say_what_follows(project: Project, slot: Slot) -> None:
+    """Say when a run that failed is tried again, if it is."""
+    row = retries.find(project.ledger, slot.text)
+    if row:
+        when = (
+            "set aside after its last try; see twice dead list" if row.is_dead else f"due again at {row.due_at[:19]}Z"
+        )
+        say(f"{slot.pipeline} {slot.label} is {when}")
 
 
 def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str, results: Results) -> int:
