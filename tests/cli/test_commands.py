@@ -223,7 +223,8 @@ def test_doctor_finds_all_that_a_run_needs(twice, home):
     said = twice("doctor")
     assert (said.code, " NO " in said.out) == (0, False)
     checks = twice("doctor", "--output", "json").json["checks"]
-    names = ["python", "java", "pyspark", "project", "pipelines", "jvm packages", "ledger", "disk", "targets"]
+    names = ["python", "java", "pyspark", "project", "pipelines", "jvm packages", "postgresql"]
+    names += ["ledger", "disk", "targets"]
     assert [check["name"] for check in checks] == names
 
 
@@ -522,7 +523,7 @@ ANSWERS = {
     f"plan visits --at {DAY}": ("plan", "inputs"),
     f"run visits --at {DAY}": ("outcome",),
     "backfill visits --from 2024-10-07 --to 2024-10-10": ("outcomes", "waiting", "errors", "counts"),
-    "status": ("pipelines",),
+    "status": ("pipelines", "effects"),
     "runs": ("attempts",),
     f"show visits --at {DAY}": ("slot", "published", "proof", "receipt", "attempts"),
     "show TARGET": ("target", "version", "owner", "mine", "slots"),
@@ -632,7 +633,7 @@ def test_debug_shows_where_an_error_came_from(twice, home):
 def test_status_counts_what_is_published_and_names_what_is_missing(twice, published, kind):
     said = twice("status")
     assert said.code == 0
-    shown = rf"^visits +{kind}:lake/visits +3 +1 +0 +2024-10-09T00:00Z +15 +2$"
+    shown = rf"^visits +{kind}:lake/visits +3 +1 +0 +0 +2024-10-09T00:00Z +\S+Z +15 +2$"
     assert re.search(shown, said.out, re.MULTILINE)
     assert "visits is missing 2024-10-10T00:00Z. Use twice run visits --due" in said.out
     (facts,) = twice("status", "visits", "--output", "json").json["pipelines"]
