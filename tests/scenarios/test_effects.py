@@ -63,7 +63,7 @@ def memory_world(make_world, transform):
     return world
 
 
-@pytest.mark.stores("memory", "delta")
+@pytest.mark.stores("memory", "delta", "postgres")
 def test_92_a_call_is_made_after_the_publish_and_never_again_once_confirmed(make_world, told):
     world = memory_world(make_world, telling(told.url))
     assert world.run(DAY).state == "published"
@@ -74,7 +74,7 @@ def test_92_a_call_is_made_after_the_publish_and_never_again_once_confirmed(make
     assert dict(told.per_key) == {key_of(world): 1, key_of(world, generation=2): 1}
 
 
-@pytest.mark.stores("memory")
+@pytest.mark.stores("memory", "postgres")
 def test_92_the_outbox_is_delivered_afterwards_and_only_if_published(make_world, told):
     world = memory_world(make_world, telling(told.url, outbox=True))
     with armed(dying_at("publish.before")), pytest.raises(Died):
@@ -94,7 +94,7 @@ def expected_calls(point):
     return (1, 2) if point == "effect.answered" else (1,)
 
 
-@pytest.mark.stores("memory")
+@pytest.mark.stores("memory", "postgres")
 @pytest.mark.parametrize("outbox", [False, True])
 @pytest.mark.parametrize("death", [Died, LostReply])
 def test_92_killed_at_every_point_calls_per_key_are_as_promised(make_world, told, outbox, death):
