@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from databases import Database
+from databases import Database, drop_what_was_made
 from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World, lacks
 
@@ -65,11 +65,13 @@ def session(kind, request):
 
 @pytest.fixture
 def new_database(kind, request):
-    """Return a maker of empty databases, where the store is one; they go with the server."""
+    """Return a maker of empty databases, where the store is one; they go with the test."""
     if kind != "postgres":
-        return lambda: None
+        yield lambda: None
+        return
     server = request.getfixturevalue("postgres_server")
-    return lambda: Database.made(server)
+    yield lambda: Database.made(server)
+    drop_what_was_made()
 
 
 @pytest.fixture

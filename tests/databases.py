@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 _NUMBERS = itertools.count(1)
+_made: list["Database"] = []
 
 
 @dataclass
@@ -23,7 +24,8 @@ class Database:
         name = f"twice_world_{os.getpid()}_{next(_NUMBERS)}_{secrets.token_hex(2)}"
         with psycopg.connect(server.url(), autocommit=True) as db:
             db.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {like}" if like else ""))
-        return cls(server, name)
+        _made.append(cls(server, name))
+        return _made[-1]
 
     @property
     def url(self):
@@ -73,6 +75,14 @@ class Database:
         query = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
         found = self.execute(query + " AND relname LIKE %s AND relname NOT LIKE 'twice\\_%%' ORDER BY 1", [like])
         return [name for (name,) in found]
+
+
+def drop_what_was_made():
+    """Drop all databases: hundreds of worlds would fill a disk."""
+    while _made:
+        one = _made.pop()
+        with psycopg.connect(one.server.url(), autocommit=True) as db:
+            db.execute(f"DROP DATABASE IF EXISTS {one.name} WITH (FORCE)")
 
 
 def table(target):

@@ -77,7 +77,8 @@ class PostgresServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(NotPublished):
-            self.stop()
+            # What is thrown away need not be written to the disk before.
+            self.stop("immediate" if self._temporary else "fast")
         self._remove()
 
     def url(self, database: str = "postgres", *, user: str = "", password: str = "", port: int = 0) -> str:
@@ -107,9 +108,9 @@ class PostgresServer:
                 raise NotPublished(f"The PostgreSQL server in {self.folder} does not start.", fix=self.log_end())
             time.sleep(0.1)
 
-    def stop(self) -> None:
-        """Stop the server; clients are disconnected."""
-        if self.pid and self._command("pg_ctl", ["-D", str(self._data), "-m", "fast", "-w", "stop"]).returncode:
+    def stop(self, how: str = "fast") -> None:
+        """Stop the server, as `pg_ctl -m` calls it; clients are disconnected."""
+        if self.pid and self._command("pg_ctl", ["-D", str(self._data), "-m", how, "-w", "stop"]).returncode:
             raise NotPublished(f"The PostgreSQL server in {self.folder} does not stop.", fix=self.log_end())
 
     def kill(self) -> None:
