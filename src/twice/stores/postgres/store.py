@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from twice import postgres
 from twice.abilities import (
     Appends,
     Difference,
@@ -91,7 +91,7 @@ class PostgresStore(
 
     def _name(self, name: str) -> Name:
         """Return the table that a name means, asking once for the schema of names that have none."""
-        _need_driver()
+        postgres.need("The store 'postgres'", "psycopg", "pyarrow", "adbc_driver_postgresql")
         from twice.stores.postgres import bookkeeping, names
         from twice.stores.postgres.connections import connected
 
@@ -340,12 +340,3 @@ class PostgresStore(
 
         chosen = roles.named(view.table, owner, writer, reader)
         return roles.statements(self._url, view, chosen, apply=apply)
-
-
-def _need_driver() -> None:
-    """Refuse to go on without the packages that speak to PostgreSQL; a look does not load all of them."""
-    if not all(find_spec(package) for package in ("psycopg", "pyarrow", "adbc_driver_postgresql")):
-        raise Misuse(
-            "The store 'postgres' needs psycopg, ADBC and pyarrow.",
-            fix="Install them with: pip install 'twice[postgres]'",
-        )
