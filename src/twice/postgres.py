@@ -95,8 +95,8 @@ def _read(url: str, what: str) -> dict[str, Any]:
         asked = conninfo_to_dict(url)
     except ProgrammingError:
         asked = None
-    # A slash in a password makes libpq take what stands before it for a port, and repeat it in its complaint.
-    if asked is None or not str(asked.get("port") or "0").replace(",", "").isdigit():
+    # libpq takes what stands before a slash in a password for a port, and what follows an @ for a host, and repeats it.
+    if asked is None or not str(asked.get("port") or "0").replace(",", "").isdigit() or "@" in str(asked.get("host")):
         raise Misuse(
             f"The address of {what[0].lower()}{what[1:]} cannot be read.",
             "It is not shown, since it may hold a password.",

@@ -227,6 +227,7 @@ def test_the_url_of_a_store_comes_from_the_file_or_the_environment_and_is_not_sh
     "url",
     [
         "postgresql://ann:hun/ter2@host/db",
+        "postgresql://ann:x@hunter2@host/db",
         "postgresql://ann:hunter2@[host/db",
         "postgresql://ann:hunter2@host:port/db",
         "postgresql://ann:hunter 2@host:1/db?sslmode=%zz",
