@@ -85,7 +85,7 @@ def nothing_lands(what: str) -> Iterator[None]:
     try:
         yield
     except (errors.SerializationFailure, errors.DeadlockDetected) as error:
-        raise Conflict(f"the server chose another transaction: {_primary(error)}") from error
+        raise Conflict(f"the server chose another transaction: {message(error)}") from error
     except errors.LockNotAvailable as error:
         raise Busy(
             f"Someone else holds a lock on {what}, and did not let go in time.",
@@ -98,17 +98,17 @@ def nothing_lands(what: str) -> Iterator[None]:
         raise Misuse(f"The server of {what} takes no writes.", fix="Give the URL of the primary.") from error
     except (errors.InvalidSchemaName, errors.UndefinedFunction, errors.FeatureNotSupported) as error:
         raise Misuse(
-            f"PostgreSQL refuses what {what} needs: {_primary(error)}.", _detail(error), "Correct it and run again."
+            f"PostgreSQL refuses what {what} needs: {message(error)}.", _detail(error), "Correct it and run again."
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise NotPublished(
-            f"The connection to PostgreSQL broke, or a statement was stopped: {_primary(error)}",
+            f"The connection to PostgreSQL broke, or a statement was stopped: {message(error)}",
             f"COMMIT was not sent, so nothing of it is in {what}.",
             "Run again.",
         ) from error
     except psycopg.Error as error:
         raise NotPublished(
-            f"PostgreSQL refuses the rows of {what}: {_primary(error)}.",
+            f"PostgreSQL refuses the rows of {what}: {message(error)}.",
             " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
             "Correct the rows in the transform, or the table.",
         ) from error
@@ -129,13 +129,14 @@ def readable(what: str) -> Iterator[None]:
 
 def _lacks_right(what: str, error: psycopg.Error) -> Misuse:
     return Misuse(
-        f"The role lacks a right on {what}: {_primary(error)}.",
+        f"The role lacks a right on {what}: {message(error)}.",
         "Nothing was published, and the target is as it was.",
         f"A role that owns it can give the right: {_grant(error)}",
     )
 
 
-def _primary(error: psycopg.Error) -> str:
+def message(error: psycopg.Error) -> str:
+    """Return what the server said, and of which column, as far as it knows."""
     text = error.diag.message_primary or " ".join(str(error).split())
     where = f" (column {error.diag.column_name})" if error.diag.column_name else ""
     context = error.diag.context or ""
@@ -149,7 +150,7 @@ def _detail(error: psycopg.Error) -> str:
 
 
 def _grant(error: psycopg.Error) -> str:
-    text = _primary(error)
+    text = message(error)
     if "for schema" in text:
         return "GRANT USAGE, CREATE ON SCHEMA <schema> TO <role>."
     if "for database" in text:

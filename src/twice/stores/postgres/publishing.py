@@ -35,6 +35,7 @@ from twice.stores.postgres import (
     filling,
     histories,
     merging,
+    misfits,
     periods,
     proofs,
     tasks,
@@ -272,7 +273,8 @@ def _apply(
         relation = change.source.opened(connection, place)
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
-        return _by_key(connection, change, relation, notes)
+        with misfits.named(connection, relation, change.fits, name.table):
+            return _by_key(connection, change, relation, notes)
     deleted = _make_room(connection, change, work)
     return Changed(filling.insert(connection, name, change, place), 0, deleted), notes
 

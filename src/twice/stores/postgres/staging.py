@@ -18,7 +18,7 @@ from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
-from twice.stores.postgres import bookkeeping, conditions, merging, periods, tasks, versions, views
+from twice.stores.postgres import bookkeeping, conditions, merging, misfits, periods, tasks, versions, views
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
@@ -135,7 +135,9 @@ class Stager:
         reach("postgres.staged")
         with connected(self.url) as connection, nothing_lands(self.work.name):
             connection.execute("begin")
-            yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
+            relation = source.opened(connection) if source.types else sql.SQL("(select)")
+            with misfits.named(connection, relation, fits, self.work.name):
+                yield connection, source, fits, relation
             connection.execute("rollback")
 
     def _columns(self, connection: Connection, *, is_version: bool) -> tuple[Column, ...]:
