@@ -1,6 +1,6 @@
 """What do readers of a partitioned table see, while a slot's partitions are replaced?
 
-Each of these fails if partitions are attached and detached instead of emptied and filled.
+All but the polling reader fail if partitions are attached and detached instead of emptied and filled.
 """
 
 import threading

@@ -133,7 +133,8 @@ class Stager:
             fits = nested_as_text(fits)
         source = self._source(rows, fits)
         reach("postgres.staged")
-        with connected(self.url) as connection, nothing_lands(self.work.name):
+        frames = [] if source.frame is None else [source.frame]
+        with misfits.traced(frames), connected(self.url) as connection, nothing_lands(self.work.name):
             connection.execute("begin")
             relation = source.opened(connection) if source.types else sql.SQL("(select)")
             with misfits.named(connection, relation, fits, self.work.name):
