@@ -44,7 +44,7 @@ def made(world, typed):
 def test_a_wrong_type_in_row_900_000_shows_no_row_and_names_value_and_column(world, typed, usual, value, said):
     made(world, typed)
     handed_over(world, {"odd": pa.array([usual] * (ROWS - 2) + [value, usual])})
-    with pytest.raises(NotPublished, match=rf"the value '{value}' in the column 'odd' of lake__out: .*{said}"):
+    with pytest.raises(NotPublished, match=rf"the value '{value}' in the column 'odd' of lake/out: .*{said}"):
         world.run(DAY)
     assert world.database.execute(f"select count(*) from {table(world.target)}") == [(0,)]
     assert world.database.execute("select count(*) from twice_receipts") == [(0,)]

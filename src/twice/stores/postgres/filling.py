@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from twice.stores.postgres import merging, misfits
+from twice.stores.postgres import merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.names import Name, column, definitions
@@ -37,8 +37,6 @@ def shape(connection: Connection, name: Name, fits: Fitted) -> None:
 def insert(connection: Connection, name: Name, change: Change, place: int = 0) -> int:
     """Put the rows of an attempt into a table, its change being the so manieth, and tell how many they were."""
     columns = comma(map(column, change.fits.types))
-    relation = change.source.opened(connection, place)
-    given = merging.cast(relation, change.fits)
-    statement = sql.SQL("insert into {} ({}) select {} from {} rows").format(name.sql, columns, columns, given)
-    with misfits.named(connection, relation, change.fits, name.table):
-        return connection.execute(statement).rowcount
+    relation = merging.cast(change.source.opened(connection, place), change.fits)
+    statement = sql.SQL("insert into {} ({}) select {} from {} rows").format(name.sql, columns, columns, relation)
+    return connection.execute(statement).rowcount

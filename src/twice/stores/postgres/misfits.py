@@ -14,13 +14,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import sql
 
 from twice.errors import NotPublished
 from twice.slices import quoted
-from twice.stores.postgres.connections import Connection, message
+from twice.stores.postgres.connections import Connection, connected, message
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.names import column
+from twice.stores.postgres.sources import Source
 
 _MOST_CHARACTERS = 80
 _FIRST = """
@@ -30,55 +31,44 @@ where {value} is not null and not pg_input_is_valid({value}::text, {type}) limit
 
 
 @contextmanager
-def named(connection: Connection, relation: sql.Composable, fits: Fitted, what: str) -> Iterator[None]:
-    """Do something with rows; if a value does not fit, say which, in which column.
+def named(url: str, parts: Sequence[tuple[Source, Fitted]], what: str) -> Iterator[None]:
+    """Do something with rows; if a value of theirs does not fit, say which, in which column, from which file.
 
-    Raises:
-        NotPublished: A value does not fit. The transaction is as it was before the block.
-    """
-    try:
-        with connection.transaction():
-            yield
-    except psycopg.DataError as error:
-        found = _found(connection, relation, fits)
-        if not found:
-            raise
-        name, value = found
-        raise Misfit(
-            f"PostgreSQL refuses the value {value!r} in the column {name!r} of {what}: {message(error)}.",
-            f"The column is {fits.types[name]}. Nothing was published, and the target is as it was.",
-            "Correct the rows in the transform, or the table.",
-            column=name,
-            value=value,
-        ) from error
-
-
-class Misfit(NotPublished):
-    """A value that the table does not take, of a known column."""
-
-    def __init__(self, what: str, why: str, fix: str, *, column: str, value: str) -> None:
-        super().__init__(what, why, fix)
-        self.column = column
-        self.value = value
-
-
-@contextmanager
-def traced(frames: Sequence[Any]) -> Iterator[None]:
-    """Do something with the rows of frames; if a value of theirs does not fit, say from which file it came.
-
-    The transaction is over by then: nobody waits while Spark looks for it.
+    They are looked through after the block, when its transaction is over and nobody waits for it.
 
     Raises:
         NotPublished: A value does not fit.
     """
     try:
         yield
-    except Misfit as misfit:
-        files = (file_of(frame, misfit.column, misfit.value) for frame in frames)
-        found = next(filter(None, files), "")
-        if not found:
+    except NotPublished as refused:
+        error = refused.__cause__
+        if not isinstance(error, psycopg.DataError):
             raise
-        raise NotPublished(f"{misfit.what} It was read from {found}.", misfit.why, misfit.fix) from misfit
+        raise _explained(url, parts, what, error) or refused from error
+
+
+def _explained(
+    url: str, parts: Sequence[tuple[Source, Fitted]], what: str, error: psycopg.DataError
+) -> NotPublished | None:
+    """Return what is wrong with the rows, as far as it can be found out."""
+    for source, fits in parts:
+        try:
+            with connected(url) as connection, connection.transaction(force_rollback=True):
+                found = _found(connection, source.opened(connection), fits)
+        except psycopg.Error:  # before PostgreSQL 16 it cannot be asked; or the rows could not even be copied
+            continue
+        if not found:
+            continue
+        name, value = found
+        file = file_of(source.frame, name, value) if source.frame is not None else ""
+        read_from = f" It was read from {file}." if file else ""
+        return NotPublished(
+            f"PostgreSQL refuses the value {value!r} in the column {name!r} of {what}: {message(error)}.{read_from}",
+            f"The column is {fits.types[name]}. Nothing was published, and the target is as it was.",
+            "Correct the rows in the transform, or the table.",
+        )
+    return None
 
 
 def file_of(frame: Any, name: str, part: str) -> str:
@@ -104,11 +94,7 @@ def _found(connection: Connection, relation: sql.Composable, fits: Fitted) -> tu
         query = sql.SQL(_FIRST).format(
             value=column(name), relation=relation, type=sql.Literal(typed), most=sql.Literal(_MOST_CHARACTERS)
         )
-        try:
-            with connection.transaction():
-                row = connection.execute(query).fetchone()
-        except errors.UndefinedFunction:  # before PostgreSQL 16
-            return None
+        row = connection.execute(query).fetchone()
         if row:
             return name, str(row[0])
     return None

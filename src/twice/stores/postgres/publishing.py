@@ -124,8 +124,8 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
         Conflict: The target is not as the plan saw it, and nothing landed.
         NotPublished: The rows or the server refuse it, and nothing landed.
     """
-    frames = [part.source.frame for part in _tables(staged) if part.source.frame is not None]
-    with misfits.traced(frames), connected(url) as connection:
+    parts = [(part.source, part.fits) for part in _tables(staged)]
+    with misfits.named(url, parts, work.name), connected(url) as connection:
         with nothing_lands(work.name):
             Books(name.schema).make(connection)
             if staged.handle and staged.handle.how == "version":
@@ -279,8 +279,7 @@ def _apply(
         relation = change.source.opened(connection, place)
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
-        with misfits.named(connection, relation, change.fits, name.table):
-            return _by_key(connection, change, relation, notes)
+        return _by_key(connection, change, relation, notes)
     deleted = _make_room(connection, change, work)
     return Changed(filling.insert(connection, name, change, place), 0, deleted), notes
 

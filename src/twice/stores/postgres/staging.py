@@ -133,12 +133,10 @@ class Stager:
             fits = nested_as_text(fits)
         source = self._source(rows, fits)
         reach("postgres.staged")
-        frames = [] if source.frame is None else [source.frame]
-        with misfits.traced(frames), connected(self.url) as connection, nothing_lands(self.work.name):
+        explaining = misfits.named(self.url, [(source, fits)], self.work.name)
+        with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
             connection.execute("begin")
-            relation = source.opened(connection) if source.types else sql.SQL("(select)")
-            with misfits.named(connection, relation, fits, self.work.name):
-                yield connection, source, fits, relation
+            yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
             connection.execute("rollback")
 
     def _columns(self, connection: Connection, *, is_version: bool) -> tuple[Column, ...]:
