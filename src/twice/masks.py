@@ -25,7 +25,8 @@ _WORDS = (
 )
 NAMES_A_SECRET = "|".join(_WORDS)
 _SAYS_SECRET = re.compile(NAMES_A_SECRET, re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\"]*:)(?P<secret>[^\s/@'\"]+)(?=@)")
+# Up to the last @: a password may hold @ or / that should have been percent-encoded. A port and a path are none.
+_IN_ADDRESS = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\"]*:)(?P<secret>(?!\d*/)[^\s'\"]+)(?=@)")
 _IN_PAIR = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|pwd|secret|token|api_?key|access_?key)['\"]?\s*[=:]\s*['\"]?(?:Bearer\s+)?)"
     r"(?P<secret>[^\s'\"&,;)]{4,})",
@@ -56,8 +57,7 @@ def mask(text: str) -> str:
     for value in sorted(_known | _of_environment(), key=len, reverse=True):
         if value in text:
             text = text.replace(value, MASK)
-    text = _IN_ADDRESS.sub(rf"\g<before>{MASK}", text)
-    return _IN_PAIR.sub(_mask_pair, text)
+    return _IN_PAIR.sub(_covered, _IN_ADDRESS.sub(_covered, text))
 
 
 def masked(value: Any) -> Any:
@@ -69,7 +69,7 @@ def masked(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else mask(str(value))
 
 
-def _mask_pair(found: re.Match[str]) -> str:
+def _covered(found: re.Match[str]) -> str:
     # A reference to a variable is where a secret comes from, and no secret.
     return found[0] if found["secret"].startswith(("${", MASK)) else found["before"] + MASK
 

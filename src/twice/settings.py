@@ -71,7 +71,7 @@ class Value:
     def shown(self) -> Any:
         """The value as people may see it: a variable that was filled in by its name, a secret not at all."""
         if self.written:
-            return self.written
+            return mask(self.written)
         return shown(self.key, self.value)
 
 

@@ -205,6 +205,30 @@ def test_config_tells_each_value_and_its_origin(twice, home, monkeypatch):
     assert re.search(r"^leases\.seconds +7\.0 +environment \(TWICE_LEASES_SECONDS\)$", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:hunter2@host/db",
+        "postgresql://ann@host/db?password=hunter2",
+        "postgresql://ann:hunter2@${HOST}/db",
+        "postgresql://ann:hun/ter@hunter2@host/db",
+        "postgresql://ann:${VAULT}@host/db",
+    ],
+)
+def test_config_shows_no_password_of_a_database(twice, home, monkeypatch, url):
+    monkeypatch.setenv("VAULT", "hunter2")
+    monkeypatch.setenv("HOST", "db.example")
+    toml = f'[ledger]\nurl = "{url}"\n[stores.raw]\nkind = "postgres"\nurl = "{url}"\n'
+    (home.folder / "twice.toml").write_text(toml)
+    by_file = twice("config", "--output", "json")
+    assert ("${VAULT}" in by_file.out, by_file.out.count("postgresql://ann")) == ("VAULT" in url, 1)
+    monkeypatch.setenv("TWICE_LEDGER_URL", "postgresql://ann:hunter2@host/db")
+    monkeypatch.setenv("TWICE_STORES_RAW_URL", "host=one password=hunter2")
+    for said in (by_file.out, twice("config").out):
+        assert "postgresql://ann" in said
+        assert "hun" not in said
+
+
 def test_jars_list_shows_what_is_pinned(twice, tmp_path, monkeypatch):
     monkeypatch.setenv("TWICE_JARS", str(tmp_path))
     said = twice("jars", "list")

@@ -14,7 +14,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
-    ("masks", "errors", "faults", "explain", "light", "confidential"),
+    ("masks", "errors", "faults", "explain", "light", "confidential", "postgres"),
     ("intervals", "calls"),
     ("runs", "placeholders", "findings"),
     ("events", "slices", "sight", "columns", "merges", "statements"),

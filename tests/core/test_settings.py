@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from twice import postgres
 from twice.errors import Misuse
 from twice.ledger.places import SqlitePlace
 from twice.settings import DEFAULTS, FILE, StoreSettings, find_root, load
@@ -220,3 +221,39 @@ def test_the_url_of_a_store_comes_from_the_file_or_the_environment_and_is_not_sh
     found = loaded(text)
     assert ["@two/" in found.stores["a"].url, "@one/" in found.stores["b"].url] == [True, True]
     assert "hunter2" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:hun/ter2@host/db",
+        "postgresql://ann:x@hunter2@host/db",
+        "postgresql://ann:hunter2@[host/db",
+        "postgresql://ann:hunter2@host:port/db",
+        "postgresql://ann:hunter 2@host:1/db?sslmode=%zz",
+    ],
+)
+def test_an_address_that_libpq_misreads_is_refused_and_not_repeated(url):
+    for ask in (postgres.place, postgres.parameters):
+        with pytest.raises(Misuse, match="The address of the ledger cannot be read") as refused:
+            ask(url, "The ledger")
+        assert "hun" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://ann:hunter2@one:5433,two:5434/db", "one:5433,two:5434/db"),
+        ("postgresql://ann@host/db?password=hunter2", "host/db"),
+        ("host=one,two port=5433 dbname=db password=hunter2", "one:5433,two:5433/db"),
+        ("service=warehouse", "warehouse/"),
+        ("", "the default server/"),
+    ],
+)
+def test_an_address_is_named_without_its_secret(url, place):
+    assert postgres.place(url, "The ledger") == place
+
+
+def test_a_connection_has_limits_and_goes_to_the_primary_whatever_the_user_says():
+    told = postgres.parameters("postgresql://host/db?connect_timeout=3&target_session_attrs=any", "The ledger")
+    assert (told["connect_timeout"], told["target_session_attrs"], told["keepalives_count"]) == ("3", "read-write", 3)

@@ -354,7 +354,7 @@ def test_a_standby_is_refused(own_server, tmp_path):
     world.run(DAYS[0])
     with own_server.copy_as_standby() as standby:
         lagging = world.twin(database=Database(standby, database.name))
-        with pytest.raises(Misuse, match="it is a replica, or set to read only"):
+        with pytest.raises(Misuse, match="it is a standby"):
             lagging.run(DAYS[0])
 
 

@@ -112,6 +112,35 @@ def test_a_value_that_does_not_fit_in_a_late_row_leaves_nothing(world):
     assert (world.records(), leftovers(world)) == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("'no uuid'", "the value 'no uuid' in the column 'odd'"),
+        ("concat('no', char(0), 'uuid')", "in the column 'odd': invalid byte sequence"),
+    ],
+    ids=["a wrong type", "NUL"],
+)
+def test_a_value_that_is_refused_is_named_with_its_column_and_its_file(world, tmp_path, value, said):
+    usual = "c0ffee00-0000-0000-0000-000000000000"
+    for name in ("first", "second"):
+        odd = f"CASE WHEN id = {ROWS - 10} AND '{name}' = 'second' THEN {value} ELSE '{usual}' END AS odd"
+        rows = world.spark.range(0, ROWS, 1, 1).selectExpr("string(id) AS id", f"DATE '{DAY}' AS day", odd)
+        rows.write.parquet(str(tmp_path / name))
+    world.database.execute(f"CREATE TABLE {table(world.target)} (id text, day date, odd uuid)")
+    files = [str(tmp_path / "first"), str(tmp_path / "second")]
+    world.transform = lambda _: world.spark.read.parquet(*files).where("id <> 'none'")
+    with pytest.raises(NotPublished, match=rf"{said}(.|\n)*read from \S*/second/part-\S*parquet\.") as refused:
+        world.run(DAY)
+    assert "first" not in str(refused.value)
+    assert (world.records(), leftovers(world)) == ([], 0)
+    world.transform = lambda _: (
+        world.spark.read.parquet(*files).groupBy("id", "day").agg({"odd": "max"}).toDF("id", "day", "odd")
+    )
+    with pytest.raises(NotPublished, match="'odd'") as unknown:
+        world.run(DAY)
+    assert "read from" not in str(unknown.value)
+
+
 def test_types_come_back_as_they_went(world, monkeypatch):
     monkeypatch.setattr(tasks, "_FEW_BYTES", 0)
     world.transform = lambda _: world.spark.sql(

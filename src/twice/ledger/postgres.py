@@ -25,6 +25,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from twice import postgres
 from twice.errors import Misuse, NotPublished
 from twice.ledger.ledger import Ledger, ledger_id, name_ledger
 from twice.ledger.migrating import refuse_newer, statements_since
@@ -37,21 +38,12 @@ if TYPE_CHECKING:
 
 SCHEMA = "twice_ledger"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_CALM = {
-    "application_name": "twice",
-    "connect_timeout": "10",
-    "target_session_attrs": "read-write",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
 _LIMITS = (
     "SET LOCAL lock_timeout='30s'; SET LOCAL idle_in_transaction_session_timeout='60s'; SET LOCAL synchronous_commit=on"
 )
 # What SQLite says for itself: there a number has any size, and texts compare byte by byte.
 _TYPES = (("INTEGER", "BIGINT"), ("REAL", "DOUBLE PRECISION"), ("TEXT", 'TEXT COLLATE "C"'), ("WITHOUT ROWID", ""))
-_NOT_THERE = ("password authentication failed", "does not exist", "no pg_hba.conf entry", "is not permitted to log in")
+_LEDGER = "The ledger"
 
 
 class PostgresLedger(Ledger):
@@ -120,7 +112,7 @@ class PostgresLedger(Ledger):
             yield
         except psycopg.Error as error:
             raise NotPublished(
-                f"The ledger {self.place} cannot be used: {_one_line(error)}.",
+                f"The ledger {self.place} cannot be used: {postgres.one_line(error)}.",
                 "What was published before is as it was; the stores hold its receipts.",
                 "Run again when the server answers; twice doctor tells whether it does.",
             ) from error
@@ -156,25 +148,15 @@ class Address:
                 fix="Use small letters, digits and underscores, at most 63, for example ?schema=orders_ledger.",
             )
         self._url = urlunsplit(parts._replace(query=urlencode(options)))
-        # Whoever is named before an @ may be followed by a password.
-        self.shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path} (schema {self.schema})"
+        postgres.need(_LEDGER, "psycopg")
+        self.shown = f"postgresql://{postgres.place(self._url, _LEDGER)} (schema {self.schema})"
 
     def connect(self) -> _Connection:
-        """Open a connection that sends no statement by itself and gives up on a server that is silent."""
-        return _Connection(_psycopg().connect(self._info(), autocommit=True, prepare_threshold=None))
+        """Open a connection that sends no statement by itself."""
+        import psycopg
 
-    def _info(self) -> str:
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-        try:
-            given = conninfo_to_dict(self._url)
-        except _psycopg().Error:
-            # What was wrong is not repeated: it may be a part of the password.
-            raise Misuse(
-                "The address of the ledger, [ledger] url, cannot be read.",
-                fix="Write postgresql://user:${PASSWORD}@host:5432/database; percent-encode what is special in a password.",
-            ) from None
-        return make_conninfo(self._url, **{name: value for name, value in _CALM.items() if name not in given})
+        asked = postgres.parameters(self._url, _LEDGER)
+        return _Connection(psycopg.connect(**asked, autocommit=True, prepare_threshold=None))
 
     def is_made(self) -> bool:
         """Tell whether there is a ledger; makes none."""
@@ -195,7 +177,9 @@ class _Connection:
         """Do one statement."""
         done = self._real.execute(_marked(sql), _kept(values)) if values else self._real.execute(sql.encode())
         if sql == "COMMIT" and done.statusmessage != "COMMIT":
-            raise _psycopg().errors.InFailedSqlTransaction("a statement of it had failed, so nothing of it was kept")
+            import psycopg
+
+            raise psycopg.errors.InFailedSqlTransaction("a statement of it had failed, so nothing of it was kept")
         return done
 
     def executemany(self, sql: str, values: Iterable[Sequence[Any]], /) -> None:
@@ -242,40 +226,16 @@ def _one(db: Connection, sql: str) -> Any:
 @contextmanager
 def opening(address: Address) -> Iterator[None]:
     """Tell what stands in the way of a ledger: a server, a right, or the address itself."""
-    errors = _psycopg().errors
+    import psycopg
+
     try:
         yield
-    except errors.InsufficientPrivilege as error:
+    except psycopg.errors.InsufficientPrivilege as error:
         raise Misuse(
-            f"The ledger {address.shown} cannot be used: {_one_line(error)}.",
+            f"The ledger {address.shown} cannot be used: {postgres.one_line(error)}.",
             "It needs a schema that it may fill. Nothing was started.",
             f"As an administrator: CREATE SCHEMA {address.schema} AUTHORIZATION <the user of [ledger] url>;",
         ) from error
-    except _psycopg().Error as error:
-        told = _one_line(error)
-        if "read-only" in told:
-            raise Misuse(
-                f"The ledger {address.shown} can only be read: it is a standby, or its user may not write.",
-                "A ledger that lags behind would answer with leases that are over. Nothing was started.",
-                "Name the primary in [ledger] url; several hosts may stand there, separated by commas.",
-            ) from error
-        kind = Misuse if any(words in told for words in _NOT_THERE) else NotPublished
-        raise kind(
-            f"The ledger {address.shown} cannot be opened: {told}.",
-            "Without it no intention can be recorded, so nothing was started.",
-            "Correct [ledger] url in twice.toml, or run again when the server answers.",
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
-def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise Misuse(
-            "The ledger is on PostgreSQL, and psycopg is not installed.", fix="pip install 'twice[postgres]'"
-        ) from error
-    return psycopg
+    except psycopg.Error as error:
+        why = "Without it no intention can be recorded, so nothing was started."
+        raise postgres.refusal(error, _LEDGER, address.shown, why) from error

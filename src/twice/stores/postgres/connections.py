@@ -1,8 +1,8 @@
 """How is PostgreSQL spoken to, and what do its errors mean for the data?
 
-A connection is opened for each act and closed after it: none is idle between two steps of a run. It goes to a
-primary alone, since a replica may not show a receipt yet. It gives up on a silent server, and the server gives up
-on a silent client: a process that was stopped, or a cable that was cut, frees its locks after a while.
+A connection is opened for each act and closed after it: none is idle between two steps of a run. It gives up on a
+silent server, and the server gives up on a silent client: a process that was stopped, or a cable that was cut, frees
+its locks after a while.
 
 An error before COMMIT is sent means that nothing landed. An error at COMMIT says nothing: it is let through as it
 is, and whoever published looks for the receipt.
@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import conninfo, errors, sql
+from psycopg import errors, sql
 
+from twice import postgres
 from twice.errors import Busy, Conflict, Misuse, NotPublished
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -34,16 +35,8 @@ _USUAL = {
 }
 # Without these a value would not be written the same on every server; they come last.
 _FIXED = {"timezone": "UTC", "datestyle": "ISO", "intervalstyle": "iso_8601", "extra_float_digits": "1"}
-_CLIENT: dict[str, Any] = {
-    "connect_timeout": 10,
-    "keepalives": 1,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-    "application_name": "twice",
-}
 _SAMPLE = 200
+_STORE = "The PostgreSQL store"
 
 
 def parameters(url: str) -> dict[str, Any]:
@@ -52,26 +45,13 @@ def parameters(url: str) -> dict[str, Any]:
     Raises:
         Misuse: The URL cannot be read. What it holds is not shown.
     """
-    try:
-        asked = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        raise Misuse(
-            "The URL of the PostgreSQL store cannot be read.",
-            "It is not shown, since it may hold a password.",
-            "Write postgresql://user@host:5432/database, or key=value pairs as libpq reads them.",
-        ) from None
+    asked = postgres.parameters(url, _STORE)
     options = [*_settings(_USUAL), str(asked.get("options") or ""), *_settings(_FIXED)]
-    return {**_CLIENT, **asked, "options": " ".join(filter(None, options)), "target_session_attrs": "read-write"}
+    return {**asked, "options": " ".join(filter(None, options))}
 
 
 def _settings(values: dict[str, str]) -> Iterator[str]:
     return (f"-c {name}={value}" for name, value in values.items())
-
-
-def place(url: str) -> str:
-    """Name the server and database of a URL, without user and password."""
-    asked = conninfo.conninfo_to_dict(url)
-    return f"{asked.get('host') or asked.get('service') or 'the default server'}/{asked.get('dbname') or ''}"
 
 
 @contextmanager
@@ -86,26 +66,10 @@ def connected(url: str) -> Iterator[Connection]:
     try:
         connection = psycopg.connect(**asked, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
-        raise _not_connected(error, url) from error
+        why = "Nothing was read and nothing was published."
+        raise postgres.refusal(error, _STORE, postgres.place(url, _STORE), why) from error
     with connection:
         yield connection
-
-
-def _not_connected(error: psycopg.OperationalError, url: str) -> Misuse | NotPublished:
-    text = " ".join(str(error).split())
-    if "read-only" in text or "hot standby" in text:
-        return Misuse(
-            f"The PostgreSQL server {place(url)} takes no writes: it is a replica, or set to read only.",
-            "A replica may lack the newest receipts, so it is not asked either.",
-            "Give the URL of the primary.",
-        )
-    refused = any(word in text for word in ("authentication failed", "does not exist", "no pg_hba.conf"))
-    kind = Misuse if refused else NotPublished
-    return kind(
-        f"The PostgreSQL server {place(url)} could not be reached: {text[:_SAMPLE]}",
-        "Nothing was read and nothing was published.",
-        "Check the URL, the role and its rights." if refused else "Run again when it answers.",
-    )
 
 
 @contextmanager
@@ -121,7 +85,7 @@ def nothing_lands(what: str) -> Iterator[None]:
     try:
         yield
     except (errors.SerializationFailure, errors.DeadlockDetected) as error:
-        raise Conflict(f"the server chose another transaction: {_primary(error)}") from error
+        raise Conflict(f"the server chose another transaction: {message(error)}") from error
     except errors.LockNotAvailable as error:
         raise Busy(
             f"Someone else holds a lock on {what}, and did not let go in time.",
@@ -134,17 +98,17 @@ def nothing_lands(what: str) -> Iterator[None]:
         raise Misuse(f"The server of {what} takes no writes.", fix="Give the URL of the primary.") from error
     except (errors.InvalidSchemaName, errors.UndefinedFunction, errors.FeatureNotSupported) as error:
         raise Misuse(
-            f"PostgreSQL refuses what {what} needs: {_primary(error)}.", _detail(error), "Correct it and run again."
+            f"PostgreSQL refuses what {what} needs: {message(error)}.", _detail(error), "Correct it and run again."
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise NotPublished(
-            f"The connection to PostgreSQL broke, or a statement was stopped: {_primary(error)}",
+            f"The connection to PostgreSQL broke, or a statement was stopped: {message(error)}",
             f"COMMIT was not sent, so nothing of it is in {what}.",
             "Run again.",
         ) from error
     except psycopg.Error as error:
         raise NotPublished(
-            f"PostgreSQL refuses the rows of {what}: {_primary(error)}.",
+            f"PostgreSQL refuses the rows of {what}: {message(error)}.",
             " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
             "Correct the rows in the transform, or the table.",
         ) from error
@@ -165,13 +129,14 @@ def readable(what: str) -> Iterator[None]:
 
 def _lacks_right(what: str, error: psycopg.Error) -> Misuse:
     return Misuse(
-        f"The role lacks a right on {what}: {_primary(error)}.",
+        f"The role lacks a right on {what}: {message(error)}.",
         "Nothing was published, and the target is as it was.",
         f"A role that owns it can give the right: {_grant(error)}",
     )
 
 
-def _primary(error: psycopg.Error) -> str:
+def message(error: psycopg.Error) -> str:
+    """Return what the server said, and of which column, as far as it knows."""
     text = error.diag.message_primary or " ".join(str(error).split())
     where = f" (column {error.diag.column_name})" if error.diag.column_name else ""
     context = error.diag.context or ""
@@ -185,7 +150,7 @@ def _detail(error: psycopg.Error) -> str:
 
 
 def _grant(error: psycopg.Error) -> str:
-    text = _primary(error)
+    text = message(error)
     if "for schema" in text:
         return "GRANT USAGE, CREATE ON SCHEMA <schema> TO <role>."
     if "for database" in text:

@@ -35,6 +35,7 @@ from twice.stores.postgres import (
     filling,
     histories,
     merging,
+    misfits,
     periods,
     proofs,
     tasks,
@@ -123,7 +124,8 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
         Conflict: The target is not as the plan saw it, and nothing landed.
         NotPublished: The rows or the server refuse it, and nothing landed.
     """
-    with connected(url) as connection:
+    parts = [(part.source, part.fits) for part in _tables(staged)]
+    with misfits.named(url, parts, work.name), connected(url) as connection:
         with nothing_lands(work.name):
             Books(name.schema).make(connection)
             if staged.handle and staged.handle.how == "version":
@@ -138,11 +140,16 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
     return notes
 
 
+def _tables(staged: Staged) -> tuple[Change, ...]:
+    """Return what is done to each table that the attempt fills."""
+    change: Change | None = staged.handle
+    return (change, *change.others) if change else ()
+
+
 def _drop_staged(connection: Connection, staged: Staged) -> None:
     """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
-    change: Change | None = staged.handle
     with suppress(psycopg.Error):
-        for part in (change, *change.others) if change else ():
+        for part in _tables(staged):
             tasks.drop(connection, [stored.name for stored in part.source.stored])
 
 
@@ -164,7 +171,7 @@ def _in_transaction(
         _end(connection, books, name, slots, broken, gone=broken == bookkeeping.DROPPED)
     changed = Changed()
     notes: tuple[str, ...] = ()
-    tables: tuple[Change, ...] = (change, *change.others) if change else ()
+    tables = _tables(staged)
     for place, part in enumerate(tables):
         counted, said = _apply(connection, books, part, work, place, receipts[0], head.number)
         changed, notes = Changed(changed.total + counted.total), notes + said

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from psycopg import errors, sql
@@ -49,11 +50,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Source:
-    """The rows of an attempt: those that are held here, and those in staged tables."""
+    """The rows of an attempt: those that are held here, and those in staged tables; and the frame they came from."""
 
     types: Mapping[str, str]
     held: pa.Table | None = None
     stored: tuple[Stored, ...] = ()
+    frame: Any = None
 
     @property
     def count(self) -> int:

@@ -18,7 +18,7 @@ from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
-from twice.stores.postgres import bookkeeping, conditions, merging, periods, tasks, versions, views
+from twice.stores.postgres import bookkeeping, conditions, merging, misfits, periods, tasks, versions, views
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
@@ -133,7 +133,8 @@ class Stager:
             fits = nested_as_text(fits)
         source = self._source(rows, fits)
         reach("postgres.staged")
-        with connected(self.url) as connection, nothing_lands(self.work.name):
+        explaining = misfits.named(self.url, [(source, fits)], self.work.name)
+        with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
             connection.execute("begin")
             yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
             connection.execute("rollback")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from twice import postgres
 from twice.abilities import (
     Appends,
     Difference,
@@ -48,6 +48,7 @@ from twice.sight import Sight
 from twice.slices import Slice
 
 if TYPE_CHECKING:
+    from twice.stores.postgres.connections import Connection
     from twice.stores.postgres.names import Name
     from twice.stores.postgres.staging import Stager
 
@@ -92,12 +93,20 @@ class PostgresStore(
     def _name(self, name: str) -> Name:
         """Return the table that a name means, asking once for the schema of names that have none."""
         _need_driver()
-        from twice.stores.postgres import bookkeeping, names
+        from twice.stores.postgres import names
         from twice.stores.postgres.connections import connected
 
-        if "." not in name and not self._schema:
-            with connected(self._url) as connection:
-                self._schema = bookkeeping.schema_of(connection)
+        if "." in name or self._schema:
+            return names.parse(name, self._schema)
+        with connected(self._url) as connection:
+            return self._name_on(connection, name)
+
+    def _name_on(self, connection: Connection, name: str) -> Name:
+        """Return the table that a name means, asked for on a connection that is open already."""
+        from twice.stores.postgres import bookkeeping, names
+
+        if "." not in name:
+            self._schema = self._schema or bookkeeping.schema_of(connection)
         return names.parse(name, self._schema)
 
     def _stager(self, work: Work) -> Stager:
@@ -108,12 +117,12 @@ class PostgresStore(
 
     def look(self, name: str) -> Sight:
         """Read the receipts, in one statement."""
-        table = self._name(name)
+        _need_driver()
         from twice.stores.postgres import looking
         from twice.stores.postgres.connections import connected, readable
 
         with connected(self._url) as connection, readable(name):
-            return looking.look(connection, table)
+            return looking.look(connection, self._name_on(connection, name))
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Stage the rows that will be the whole table."""
@@ -345,8 +354,4 @@ class PostgresStore(
 
 def _need_driver() -> None:
     """Refuse to go on without the packages that speak to PostgreSQL; a look does not load all of them."""
-    if not all(find_spec(package) for package in ("psycopg", "pyarrow", "adbc_driver_postgresql")):
-        raise Misuse(
-            "The store 'postgres' needs psycopg, ADBC and pyarrow.",
-            fix="Install them with: pip install 'twice[postgres]'",
-        )
+    postgres.need("The store 'postgres'", "psycopg", "pyarrow", "adbc_driver_postgresql")

@@ -22,7 +22,7 @@ from twice.abilities import Work
 from twice.errors import NotPublished
 from twice.runs import digest
 from twice.slices import quoted
-from twice.stores.postgres import arrow
+from twice.stores.postgres import arrow, misfits
 from twice.stores.postgres.connections import Connection, connected, parameters
 from twice.stores.postgres.names import MOST_BYTES, Name, checked, definitions
 from twice.stores.postgres.sources import Source, Stored
@@ -35,6 +35,7 @@ _FEW_BYTES = 256 * 1024
 _ANSWER = "partition int, task bigint, name string, rows bigint, held binary"
 _STAGED = "twice_s"
 _SAID = re.compile(r"ERROR:\s+([^\n]+)")
+_NUL = "0x00"
 _WHERE = re.compile(r"CONTEXT:\s+COPY [^\n]*, column ([^\n:]+)")
 
 
@@ -58,7 +59,7 @@ def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]
     try:
         answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
     except Exception as error:
-        raise _refused(error, work) or error from error
+        raise _refused(error, work, rows) or error from error
     by_partition: dict[int, Any] = {}
     for answer in answers:
         if answer["partition"] in by_partition:
@@ -71,18 +72,21 @@ def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]
     parts = [by_partition[number] for number in sorted(by_partition)]
     stored = tuple(Stored(Name(name.schema, part["name"]), part["rows"]) for part in parts if part["name"])
     few = [_from_bytes(part["held"]) for part in parts if part["held"]]
-    return Source(types, pa.concat_tables(few) if few else pa.table({}), stored)
+    return Source(types, pa.concat_tables(few) if few else pa.table({}), stored, rows)
 
 
-def _refused(error: Exception, work: Work) -> NotPublished | None:
+def _refused(error: Exception, work: Work, rows: DataFrame) -> NotPublished | None:
     """Say what the server told a task, if that is why Spark failed."""
     said = _SAID.search(str(error))
     if said is None:
         return None
     where = _WHERE.search(str(error))
     column_of = f" in the column {where[1]!r}" if where else ""
+    # Of the texts that Spark holds, PostgreSQL takes all but those with NUL.
+    file = misfits.file_of(rows, where[1], "\0") if where and _NUL in said[1] else ""
+    read_from = f" It was read from {file}." if file else ""
     return NotPublished(
-        f"PostgreSQL refuses a row of {work.name}{column_of}: {said[1].strip()}.",
+        f"PostgreSQL refuses a row of {work.name}{column_of}: {said[1].strip()}.{read_from}",
         "Nothing was published, and the target is as it was.",
         "Correct the rows in the transform.",
     )
