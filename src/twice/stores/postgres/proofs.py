@@ -4,8 +4,8 @@ Triggers for each statement, also for TRUNCATE, note the transaction of every ch
 marks its own transaction. A statement that changes no row is not noted. Not noticed: whoever switches triggers off,
 or writes as a replica does. Without the right to make triggers the receipt alone vouches, and the run says so.
 
-The triggers do not ask for the rows that a statement changed: the server would keep a copy of them until it ends, and a
-publish of a million rows would take a quarter longer, for every other writer of the table too.
+The triggers do not ask for the rows that a statement changed: the server would keep a copy of them until it ends, and the
+insert of a million rows would take a quarter longer, for every other writer of the table too.
 """
 
 from __future__ import annotations
