@@ -55,6 +55,8 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/replays.py
 	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/operations.py
+	@$(RUN)/python benchmarks/periods.py
+	@$(RUN)/python benchmarks/postgres.py
 
 prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, and the server; race two processes a thousand times, explore larger models
 	@$(RUN)/python -m pytest tests/model tests/prover tests/properties tests/races tests/postgres -q --every-kill

@@ -1,7 +1,7 @@
 """How are two ways of doing one thing measured against each other on a noisy machine?
 
 In one run, in the order A B A B, by the CPU time of the whole process tree (Python, JVM, workers)
-beside the wall time. What is reported is the median of the ratios of neighbours.
+and of a server, if there is one, beside the wall time. What is reported is the median of the ratios of neighbours.
 """
 
 import statistics
@@ -42,23 +42,28 @@ class Duel:
 def tree_cpu_seconds() -> float:
     """CPU time of this process and all its children, ended ones included."""
     me = psutil.Process()
-    total = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-        if process == me:
-            total += times.children_user + times.children_system
-    return total
+    return sum(map(_with_ended_children, (me, *me.children(recursive=True))))
 
 
-def measured(act: Callable[[], None]) -> Cost:
+def server_cpu_seconds(postmaster: int) -> float:
+    """CPU time of a PostgreSQL server with all its processes, ended ones included. It is no child of this process."""
+    main = psutil.Process(postmaster)
+    return sum(map(_with_ended_children, (main, *main.children())))
+
+
+def _with_ended_children(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def measured(act: Callable[[], None], cpu: Callable[[], float] = tree_cpu_seconds) -> Cost:
     """Do something once, and return what it cost."""
-    cpu, wall = tree_cpu_seconds(), time.perf_counter()
+    before, wall = cpu(), time.perf_counter()
     act()
-    return Cost(time.perf_counter() - wall, tree_cpu_seconds() - cpu)
+    return Cost(time.perf_counter() - wall, cpu() - before)
 
 
 def duel(ours: Callable[[int], None], theirs: Callable[[int], None], times: int, after: Callable[[Cost], None]) -> Duel:

@@ -8,14 +8,12 @@ with ten times as many other rows. CPU is that of this process and of the whole 
 import argparse
 import statistics
 import tempfile
-import time
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-import psutil
 import psycopg
-from measure import Cost, tree_cpu_seconds
+from measure import Cost, measured, server_cpu_seconds, tree_cpu_seconds
 
 import twice
 from twice import settings
@@ -83,19 +81,7 @@ class Ground:
 
     def measured(self, act) -> Cost:
         """Do something once, and return what it cost here and on the server."""
-        cpu, wall = self._cpu(), time.perf_counter()
-        act()
-        return Cost(time.perf_counter() - wall, self._cpu() - cpu)
-
-    def _cpu(self) -> float:
-        postmaster = psutil.Process(self.server.pid)
-        total = tree_cpu_seconds()
-        for process in (postmaster, *postmaster.children()):
-            times = process.cpu_times()
-            total += times.user + times.system
-        # Backends that ended are those of the postmaster.
-        ended = postmaster.cpu_times()
-        return total + ended.children_user + ended.children_system
+        return measured(act, lambda: tree_cpu_seconds() + server_cpu_seconds(self.server.pid))
 
 
 def duel(ground: Ground, times: int) -> tuple[float, float, float]:

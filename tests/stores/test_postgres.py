@@ -177,6 +177,66 @@ def test_a_writer_without_rights_on_the_bookkeeping_is_noticed_all_the_same(fill
         filled.run(DAY)
 
 
+def noted(world):
+    return execute(world, "select operation from twice_changes order by transaction")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into OUT values ('x', '2024-09-20')",
+        "update OUT set id = id",
+        "delete from OUT where id = 'a'",
+        "truncate OUT",
+        "copy OUT from program 'printf \"x\\t2024-09-20\\n\"'",
+        "merge into OUT t using (values ('a')) s (id) on t.id = s.id when matched then delete",
+        "begin; savepoint one; delete from OUT; rollback to one; delete from OUT where id = 'a'; commit",
+    ],
+)
+def test_every_change_by_others_is_noted_once(filled, statement):
+    execute(filled, statement)
+    assert len(noted(filled)) == 1
+    with pytest.raises(ProofGone):
+        filled.run(DAY)
+
+
+def test_statements_that_change_no_row_are_not_noted_even_after_one_that_did(filled):
+    nothing = (
+        "insert into {0} select * from {0} where false; update {0} set id = id where false; delete from {0} where false"
+    )
+    with psycopg.connect(filled.database.url, autocommit=True) as session:
+        session.execute(nothing.format(table(filled.target)))
+        assert noted(filled) == []
+        session.execute(f"delete from {table(filled.target)} where id = 'a'")
+        for statement in nothing.format(table(filled.target)).split(";"):
+            session.execute(statement)
+    assert noted(filled) == [("DELETE",)]
+
+
+def test_what_others_write_after_a_publish_of_the_same_session_is_noted(filled):
+    with psycopg.connect(filled.database.url, autocommit=True) as session:
+        with session.transaction():
+            session.execute("select set_config('twice.publishing', 'an attempt', true)")
+            session.execute(f"delete from {table(filled.target)} where id = 'a'")
+        session.execute(f"update {table(filled.target)} set id = id where false")
+        assert noted(filled) == []
+        session.execute(f"delete from {table(filled.target)}")
+    assert noted(filled) == [("DELETE",)]
+
+
+def test_rows_that_change_in_a_child_of_the_table_are_noted(filled):
+    execute(filled, "create table child () inherits (OUT)")
+    execute(filled, "insert into child values ('x', '2024-09-20')")
+    assert noted(filled) == []
+    execute(filled, "update OUT set id = 'y' where id = 'x'")
+    assert noted(filled) == [("UPDATE",)]
+
+
+def test_where_the_server_does_not_count_every_statement_is_noted(filled):
+    execute(filled, "set track_counts = off; delete from OUT where false")
+    assert noted(filled) == [("DELETE",)]
+
+
 # ---------------------------------------------------------------- names, types and rights
 
 

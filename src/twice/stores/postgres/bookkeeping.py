@@ -64,7 +64,9 @@ create table if not exists {changes} (
 );
 """
 
-# Runs as its owner: whoever may change the table need not have rights on the bookkeeping.
+# Runs as its owner: whoever may change the table need not have rights on the bookkeeping. Whether rows were changed is
+# told by the server's own counts, of the session since they were last handed on; a transaction without an id changed none.
+# Not all are counted: of foreign tables, of those that no heap keeps, and with track_counts off, every statement is noted.
 _NOTING = """
 create or replace function {noting}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $body$
@@ -74,10 +76,16 @@ begin
     if coalesce(current_setting({publishing}, true), '') <> '' then
         return null;
     end if;
-    if tg_op = 'INSERT' then
-        select exists (select from new_rows) into touched;
-    elsif tg_op in ('UPDATE', 'DELETE') then
-        select exists (select from old_rows) into touched;
+    if tg_op <> 'TRUNCATE' and current_setting('track_counts')::boolean then
+        with recursive family (id) as (
+            select tg_relid union all select i.inhrelid from pg_inherits i join family f on i.inhparent = f.id
+        )
+        select exists (
+            select from family f join pg_class c on c.oid = f.id left join pg_am a on a.oid = c.relam
+            where c.relkind <> 'p' and (a.amname is distinct from 'heap' or pg_current_xact_id_if_assigned() is not null and
+                0 < pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
+                    + pg_stat_get_xact_tuples_deleted(c.oid))
+        ) into touched;
     end if;
     if touched then
         insert into {changes} (relation, transaction, role, operation)

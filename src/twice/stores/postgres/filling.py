@@ -37,6 +37,6 @@ def shape(connection: Connection, name: Name, fits: Fitted) -> None:
 def insert(connection: Connection, name: Name, change: Change, place: int = 0) -> int:
     """Put the rows of an attempt into a table, its change being the so manieth, and tell how many they were."""
     columns = comma(map(column, change.fits.types))
-    relation = merging.cast(change.source.opened(connection, place), change.fits)
+    relation = merging.cast(change.source.checked(connection).opened(connection, place), change.fits)
     statement = sql.SQL("insert into {} ({}) select {} from {} rows").format(name.sql, columns, columns, relation)
     return connection.execute(statement).rowcount

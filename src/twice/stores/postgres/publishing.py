@@ -276,7 +276,7 @@ def _apply(
     notes = proofs.guard(connection, name, books.schema)
     reach("postgres.table.ready")
     if change.rule:
-        relation = change.source.opened(connection, place)
+        relation = change.source.checked(connection).opened(connection, place)
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)

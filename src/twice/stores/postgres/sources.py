@@ -62,19 +62,23 @@ class Source:
         """How many rows there are."""
         return (self.held.num_rows if self.held is not None else 0) + sum(part.rows for part in self.stored)
 
-    def opened(self, connection: Connection, number: int = 0) -> sql.Composable:
-        """Return the rows as a relation of the transaction at hand.
+    def checked(self, connection: Connection) -> Source:
+        """See that no row was lost since it was staged, before the rows are published.
 
         Raises:
-            NotPublished: A staged table lost rows since: the server was restarted without them.
+            NotPublished: The server was restarted without them, or they were swept.
         """
+        for part in self.stored:
+            part.check(connection)
+        return self
+
+    def opened(self, connection: Connection, number: int = 0) -> sql.Composable:
+        """Return the rows as a relation of the transaction at hand."""
         names = comma(map(column, self.types))
         parts = []
         if self.held is not None and (self.held.num_rows or not self.stored):
             parts.append(_copied(connection, self.held, self.types, f"{_HELD}_{number}"))
-        for part in self.stored:
-            part.check(connection)
-            parts.append(part.name.sql)
+        parts.extend(part.name.sql for part in self.stored)
         selects = [sql.SQL("select {} from {}").format(names, part) for part in parts]
         return sql.SQL("({})").format(sql.SQL(" union all ").join(selects))
 
