@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import twice
-from databases import Database
+from databases import Database, table
 from points import points_in
-from twice import settings
+from twice import faults, settings
 from twice.cli.views import _groups
 from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
@@ -157,6 +158,32 @@ def pass_over_a_database(make):
     take_over(world.store, world.project.ledger, world.target)
 
 
+def pass_over_sql_views(make):
+    """Replace a period while it is read, sweep the old one, add a column; point back, say who may do what."""
+    world = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
+    world.put("2023-01-02", ["a"])
+    world.run("2023-01-02")
+    with psycopg.connect(world.database.url) as reader:
+        reader.execute(f"SELECT * FROM {table(world.target)}")
+        let_go = once_at("postgres.view.waits", reader.rollback)
+        recorder = faults._action
+        with armed(lambda point: (recorder(point), let_go(point))):
+            world.run("2023-01-02", force=True)
+    with psycopg.connect(world.database.url) as older:
+        older.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        older.execute("SELECT 1")
+        world.run("2023-01-02", force=True)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.add_column(world.target, "note", "string", world.project.ledger.id)
+    versions = make(pattern=twice.proxy(keep=2))
+    for day in (DAY, NEXT):
+        versions.put(day, [day])
+        versions.run(day)
+    target = f"postgres:{versions.target}"
+    twice.point(target, twice.versions(target, project=versions.project)[0].name, project=versions.project)
+    versions.store.roles(versions.target, "", "", "", apply=False)
+
+
 PASSES = {
     "memory": (
         pass_over_a_move,
@@ -169,7 +196,13 @@ PASSES = {
     ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
     "delta": (pass_over_a_table, pass_over_versions),
-    "postgres": (pass_over_a_database, pass_over_a_history),
+    "postgres": (
+        pass_over_a_database,
+        pass_over_a_history,
+        pass_over_periods,
+        pass_over_versions,
+        pass_over_sql_views,
+    ),
 }
 
 
