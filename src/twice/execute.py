@@ -226,7 +226,8 @@ class _Attempt:
                 self._wait_for_target()
                 outcome = self._until_settled(considered, leases)
         except EffectOwed as error:
-            # Its rows are published and recorded; what it owes to others is a matter of its own.
+            # Its rows are published, by it (and recorded so) or by a twin; what is owed to others is a matter of its own.
+            self._end("skipped", error.what)
             self.job.tell(replace(self.job.started(self.name, generation, error.what), kind="published"))
             raise
         except TwiceError as error:

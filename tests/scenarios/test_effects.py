@@ -15,6 +15,7 @@ from twice.faults import Died, LostReply, armed, dying_at, recording
 from twice.ledger import effects
 from twice.prover import check, deaths_at_every_point
 from twice.runs import Effect
+from worlds import once_at
 
 DAY, NEXT = "2024-09-20", "2024-09-21"
 
@@ -304,3 +305,29 @@ def test_92_on_delta_killed_around_publish_and_call(make_world, told, outbox):
         assert set(told.per_key) == {key_of(world)}
         assert told.per_key[key_of(world)] in expected_calls(point)
         assert world.rows() == [("a", DAY)]
+
+
+@pytest.mark.stores("memory")
+def test_a_run_whose_call_is_owed_is_told_and_recorded_as_published(make_world, told):
+    world = memory_world(make_world, telling(told.url))
+    told.orders = [503] * 9
+    heard = []
+    world.project.listen(heard.append)
+    with pytest.raises(EffectOwed):
+        world.run(DAY)
+    assert [event.kind for event in heard] == ["started", "published"]
+    assert [one.state for one in world.project.ledger.attempts()] == ["published"]
+
+
+@pytest.mark.stores("memory")
+def test_a_run_that_a_twin_overtook_ends_although_the_twins_call_is_owed(make_world, told):
+    world = memory_world(make_world, telling(told.url))
+    told.orders = [503] * 9
+
+    def twin():
+        with suppress(EffectOwed):
+            world.twin().run(DAY)
+
+    with armed(once_at("intended", twin)), pytest.raises(EffectOwed):
+        world.run(DAY)
+    assert sorted(one.state for one in world.project.ledger.attempts()) == ["published", "skipped"]
