@@ -83,13 +83,26 @@ def complete(outside: Outside, ledger: Ledger, receipts: Sequence[Receipt]) -> t
     notes: list[str] = []
     for receipt in receipts:
         if receipt.effects:
-            records.published(ledger, receipt)
-            reach("effects.counted")
-            for row in records.of_slot(ledger, receipt.slot):
-                notes += _told(row)
-                if row.published and row.form == "direct" and row.state in OWED:
-                    deliver(outside, ledger, row)
+            try:
+                notes += _complete(outside, ledger, receipt)
+            except NotPublished as error:  # what the ledger says of itself; the rows are published
+                raise EffectOwed(
+                    f"The effects of {Slot.parse(receipt.slot).label} may be owed: {error.what}",
+                    "Its rows are published. A call carries the same key whenever it is made again.",
+                    "Run again when the ledger answers, or: twice effects deliver",
+                ) from error
     return tuple(notes)
+
+
+def _complete(outside: Outside, ledger: Ledger, receipt: Receipt) -> list[str]:
+    notes: list[str] = []
+    records.published(ledger, receipt)
+    reach("effects.counted")
+    for row in records.of_slot(ledger, receipt.slot):
+        notes += _told(row)
+        if row.published and row.form == "direct" and row.state in OWED:
+            deliver(outside, ledger, row)
+    return notes
 
 
 def _told(row: EffectRecord) -> tuple[str, ...]:

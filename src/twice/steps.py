@@ -22,6 +22,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -166,12 +167,16 @@ class Stager:
 
 
 def _remove(place: str) -> None:
-    """Remove markers before what they name: what is half removed is not whole."""
-    names = os.listdir(place)
-    for name in sorted(names, key=lambda one: not one.endswith(".json")):
-        path = os.path.join(place, name)
-        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
-    os.rmdir(place) if not os.listdir(place) else None
+    """Remove markers before what they name: what is half removed is not whole.
+
+    The rows are published by now, or nobody comes back for them: that something stays, or somebody else removes it at
+    the same time, is no reason to fail.
+    """
+    with suppress(OSError):
+        for name in sorted(os.listdir(place), key=lambda one: not one.endswith(".json")):
+            path = os.path.join(place, name)
+            shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+        os.rmdir(place)
 
 
 def _told(value: Any) -> Any:

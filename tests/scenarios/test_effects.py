@@ -331,3 +331,21 @@ def test_a_run_that_a_twin_overtook_ends_although_the_twins_call_is_owed(make_wo
     with armed(once_at("intended", twin)), pytest.raises(EffectOwed):
         world.run(DAY)
     assert sorted(one.state for one in world.project.ledger.attempts()) == ["published", "skipped"]
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("act", ["published", "call_begins", "ended"])
+def test_a_ledger_that_fails_after_the_publish_leaves_a_call_owed_and_no_lie(make_world, told, monkeypatch, act):
+    world = memory_world(make_world, telling(told.url))
+
+    def broken(*_):
+        raise twice.NotPublished("The ledger cannot be used.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(effects, act, broken)
+        with pytest.raises(EffectOwed, match="The ledger cannot be used"):
+            world.run(DAY)
+    assert world.rows() == [("a", DAY)]
+    assert world.run(DAY).state == "skipped"
+    assert set(told.per_key) == {key_of(world)}
+    assert [row.state for row in rows_of(world)] == ["confirmed"]

@@ -1,5 +1,6 @@
 """A run of several steps goes on after its last whole one."""
 
+import os
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -119,6 +120,25 @@ def test_what_is_kept_goes_after_the_publish_whenever_it_died(stepping, death):
             world.run(DAY)
         world.run(DAY)
         assert kept(world) == [], point
+
+
+@pytest.mark.stores("memory")
+def test_what_cannot_be_removed_after_the_publish_stays_and_changes_nothing(stepping, monkeypatch):
+    world = stepping()
+
+    unlink = os.unlink
+
+    def stuck(path, **options):
+        if str(path).endswith(".json"):
+            raise PermissionError(path)
+        unlink(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", stuck)
+        assert world.run(DAY).state == "published"
+    assert kept(world)
+    assert world.run(DAY).state == "skipped"
+    assert not kept(world)
 
 
 @pytest.mark.stores("memory")
