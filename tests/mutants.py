@@ -22,7 +22,7 @@ from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
 from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.sight import Sight, State
-from twice.sources import files
+from twice.sources import files, marking
 from twice.stores import durable, manifest, sweep
 from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
@@ -879,7 +879,7 @@ def file_identity_by_time(patch):
 )
 def second_look_by_content(patch):
     def still(self, mark):
-        return files.content_hash(mark.real) == mark.content
+        return marking.content_hash(mark.real) == mark.content
 
     patch.setattr(files.FileSet, "_still", still)
 

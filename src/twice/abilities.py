@@ -361,6 +361,51 @@ class Appends(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """Rows that leave a table when others come: those whose column holds one of these texts."""
+
+    column: str
+    values: tuple[str, ...]
+
+
+@runtime_checkable
+class TakesIn(Protocol):
+    """Can add rows to those that its slot already has there, and let some of these leave, in one step."""
+
+    @abstractmethod
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Write the rows that will be added, counting as outside those that break a check.
+
+        With the publish the leaving rows are gone. `Staged.rows` counts the rows that come.
+        """
+
+
+@runtime_checkable
+class KeepsBeside(Protocol):
+    """Can keep small bodies beside a table, which count only through a receipt that names them.
+
+    A body never changes. It outlives a power cut as soon as `keep_beside` returns. `drop_beside` of one that is
+    not there does nothing.
+    """
+
+    @abstractmethod
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body under a label that no other body ever has."""
+
+    @abstractmethod
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there, without starting a JVM."""
+
+    @abstractmethod
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time (seconds since 1970) at which it was kept."""
+
+    @abstractmethod
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+
+
 @runtime_checkable
 class TransactsTables(Protocol):
     """Can add rows to several tables and their receipt in one step."""
@@ -512,6 +557,8 @@ ABILITIES: tuple[type, ...] = (
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,

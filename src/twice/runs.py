@@ -154,6 +154,15 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """Rows that were set aside while an edition of a slot was made, and where they are kept beside the table."""
+
+    label: str
+    rows: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What was published in a slot, carried inside the store's own commit.
 
@@ -161,7 +170,8 @@ class Receipt:
     may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does.
     `pending` are later slots of a replay that is shown slot by slot, and that has not reached them yet.
     `history` names the slot's change rows, where these are kept. `effects` are the calls that belong to it, and older ones
-    that were still owed. `first_version` is the version of the table in which this receipt was first written. It is None until
+    that were still owed. `marks` names what is kept beside the table about the files that it took in. `parsed` rows came out
+    of its files, of which `aside` tells those that were set aside. `first_version` is the version of the table in which this receipt was first written. It is None until
     the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -178,6 +188,9 @@ class Receipt:
     pending: tuple[str, ...] = ()
     history: str = ""
     effects: tuple[Effect, ...] = ()
+    marks: str = ""
+    parsed: int | None = None
+    aside: tuple[Aside, ...] = ()
     published_at: str = ""
     first_version: int | None = None
 
@@ -194,6 +207,7 @@ class Receipt:
         kept["once"] = tuple(kept.get("once", ()))
         kept["pending"] = tuple(kept.get("pending", ()))
         kept["effects"] = tuple(Effect(**effect) for effect in kept.get("effects", ()))
+        kept["aside"] = tuple(Aside(**aside) for aside in kept.get("aside", ()))
         return cls(**kept)
 
     def first_seen_in(self, version: int) -> Receipt:

@@ -292,7 +292,7 @@ def test_plan_changes_no_target_and_records_no_attempt(twice, published, words):
 
 @pytest.mark.stores("parquet")
 def test_plan_writes_nothing_at_all(twice, published, monkeypatch):
-    monkeypatch.setattr("twice.sources.files._RACY_SECONDS", 0.0)
+    monkeypatch.setattr("twice.sources.marking._RACY_SECONDS", 0.0)
     before = published.files()
     assert twice("plan", "visits", "--at", DAY).code == 0
     assert published.files() == before

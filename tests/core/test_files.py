@@ -10,7 +10,10 @@ from samples import slot_of
 
 from twice.errors import Misuse, NotPublished
 from twice.fingerprint import Place
-from twice.sources.files import Files, content_hash, format_of, list_files, schema_columns, spark_path
+from twice.sources.contents import format_of, schema_columns
+from twice.sources.files import Files
+from twice.sources.listing import list_files, spark_path
+from twice.sources.marking import content_hash
 
 SCHEMA = "id bigint, name string"
 HEADER = b"id,name\n1,a\n"
@@ -62,7 +65,7 @@ def resolve(root, source, memory=None, slot="2024-09-20"):
 @pytest.fixture
 def old(monkeypatch):
     """Let every file be old enough for its change time to be trusted."""
-    monkeypatch.setattr("twice.sources.files._RACY_SECONDS", -1e9)
+    monkeypatch.setattr("twice.sources.marking._RACY_SECONDS", -1e9)
 
 
 # ------------------------------------------------------------------ listing

@@ -23,7 +23,8 @@ from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
-from twice.sources.files import content_hash, spark_path
+from twice.sources.listing import spark_path
+from twice.sources.marking import content_hash
 from twice.stores import frames
 from twice.stores import manifest as log
 from twice.stores.durable import sync_file

@@ -16,7 +16,7 @@ from twice.columns import Fit, fit
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.slices import column_taken, missing_column, quoted
-from twice.sources.files import spark_path
+from twice.sources.listing import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -46,7 +46,8 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt, new_attempt
 from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
-from twice.sources.files import content_hash, spark_path
+from twice.sources.listing import spark_path
+from twice.sources.marking import content_hash
 from twice.stores import footers, frames, merging, repeats
 from twice.stores import manifest as log
 from twice.stores.durable import sync_file, sync_folders

@@ -1,0 +1,95 @@
+"""Which files match a pattern, and which of them may be read?
+
+The listing is our own, so that a name such as `data[1].csv` means that very file.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+
+from twice.errors import Misuse, NotPublished
+
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+
+def list_files(root: str, pattern: str) -> list[str]:
+    """List regular files under the root, sorted, by our own rules.
+
+    A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
+    are left out by wildcards, as by Spark, and refused where they are asked for.
+    """
+    return [_regular(root, name) for name in matching(root, pattern)]
+
+
+def matching(root: str, pattern: str) -> list[str]:
+    """Return the names that match, whatever they are, sorted."""
+    literal = pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")
+    if os.path.lexists(os.path.join(root, literal)):
+        return [literal]
+    if os.path.lexists(os.path.join(root, pattern)):
+        return [pattern]
+    found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
+    fixed = _fixed_parts(pattern)
+    return [name for name in found if not any(p.startswith(("_", ".")) for p in name.split(os.sep)[fixed:])]
+
+
+def _fixed_parts(pattern: str) -> int:
+    """Count the leading parts of a pattern that name one folder: these may be called what they like."""
+    parts = pattern.split(os.sep)
+    return next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+
+
+def folder_of(pattern: str) -> str:
+    """Return the folder that a pattern names before its first wildcard; an escaped one is none."""
+    folders = pattern.split(os.sep)[:-1]
+    wild = (number for number, part in enumerate(folders) if glob.has_magic(_ESCAPED.sub("", part)))
+    return _ESCAPED.sub(r"\1", os.sep.join(folders[: next(wild, len(folders))]))
+
+
+def _regular(root: str, name: str) -> str:
+    status = status_of(root, name)
+    real = os.path.basename(os.path.realpath(os.path.join(root, name)))
+    if stat.S_ISDIR(status.st_mode):
+        raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise bad(name, "is not a regular file.")
+    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
+        raise bad(name, "begins with '_' or '.', and Spark would pass over it without a word.")
+    if not _is_text(name):
+        raise bad(name, "has a name that is not text.")
+    if ":" in os.path.basename(name) or ":" in real:
+        raise bad(name, "has a colon in its name, which Spark takes for the end of a scheme.")
+    return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
+
+
+def status_of(root: str, name: str) -> os.stat_result:
+    """Look at a file, or say by name that this cannot be done."""
+    try:
+        return os.stat(os.path.join(root, name))
+    except OSError as error:
+        raise bad(name, f"cannot be looked at: {error.strerror or error}.") from error
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def bad(name: str, why: str) -> NotPublished:
+    """Say what is wrong with a file."""
+    return NotPublished(
+        f"The input file {name!r} {why}",
+        "Nothing was published, and the target is as it was.",
+        "Correct or remove the file, and run again.",
+    )
+
+
+def spark_path(path: str) -> str:
+    """Write a path so that Spark takes it for this very file and not for a pattern."""
+    return "".join("\\" + char if char in "\\*?[]{}^" else char for char in os.path.abspath(path))

@@ -1,0 +1,76 @@
+"""Is a file still what it was?
+
+Each file is hashed by content; its inode and change time serve as a token for the second look, which also sees
+a file that was replaced and put back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from twice.fingerprint import HashMemory
+from twice.sources.listing import bad, status_of
+
+_RACY_SECONDS = 2.0
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """One file as it was at the first look: content, and the token that tells any change."""
+
+    path: str
+    size: int
+    content: str
+    token: tuple[int, int, int, int]
+    real: str
+    young: bool
+
+
+def mark_files(root: str, names: list[str], hashes: HashMemory) -> Iterator[FileMark]:
+    """Hash the files, asking the memory for those that have not changed since the last time."""
+    statuses = {name: status_of(root, name) for name in names}
+    keys = {name: f"{name}|{status.st_size}|{token(status)}" for name, status in statuses.items()}
+    known = hashes.recall(list(keys.values()))
+    fresh: dict[str, str] = {}
+    for name in names:
+        key, status = keys[name], statuses[name]
+        content = known.get(key) or content_hash_of(root, name)
+        young = is_young(token(status))
+        if key not in known and not young:
+            fresh[key] = content
+        yield FileMark(name, status.st_size, content, token(status), os.path.realpath(os.path.join(root, name)), young)
+    if fresh:
+        hashes.remember(fresh)
+
+
+def content_hash_of(root: str, name: str) -> str:
+    """Hash a file, or say by name that it cannot be read."""
+    try:
+        return content_hash(os.path.join(root, name))
+    except OSError as error:
+        raise bad(name, f"cannot be read: {error.strerror or error}.") from error
+
+
+def content_hash(path: str) -> str:
+    """Hash a file's bytes with xxh3-128; the algorithm's name is part of the result."""
+    import xxhash
+
+    state = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            state.update(chunk)
+    return "xxh3:" + state.hexdigest()
+
+
+def token(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What no change of a file leaves as it was: change time, inode, modification time, size."""
+    return (status.st_ctime_ns, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def is_young(known: tuple[int, int, int, int]) -> bool:
+    """Tell whether a second change could hide in the clock's granule of the first."""
+    return time.time() - known[0] / 1e9 < _RACY_SECONDS
