@@ -36,3 +36,8 @@ def uncounted(kept: Mapping[str, str], sight: Sight, live: frozenset[str], keep_
             if name not in named and not is_of(name, live) and (not moment or datetime.fromisoformat(moment) < limit)
         )
     )
+
+
+def left(error: Exception) -> str:
+    """Say that nothing was taken away."""
+    return f"change rows were left for the next tidy: {error}"

@@ -31,7 +31,7 @@ from twice.merges import MergeRule, refuse_mark_in_table
 from twice.runs import Receipt, Slot
 from twice.sight import NO_TABLE, Sight
 from twice.stores import frames, merging
-from twice.stores.editions import now, says_all, uncounted
+from twice.stores.editions import left, now, says_all, uncounted
 
 _ANY_COLUMNS = ColumnPolicy("add", "null", "widen")
 _PIPELINE = "history"
@@ -113,7 +113,7 @@ class Histories(KeepsHistory):
             reach("history.fenced")
             self.drop_batches(history, found)
         except Conflict as error:
-            return Swept(notes=(f"change rows were left for the next tidy, since the table moved: {error}",))
+            return Swept(notes=(left(error),))
         reach("history.dropped")
         return swept
 

@@ -605,16 +605,23 @@ class MemoryStore(
         swept = Swept(change_rows=sum(len(kept[one].rows) for one in dead), names=dead)
         if dry_run or not dead or not sight.exists:
             return swept if sight.exists else Swept()
-        with self._lock:
-            now = self._newest(name)
-            if now.number != sight.version:
-                return Swept(notes=("change rows were left for the next tidy, since the table moved",))
-            self._append(name, replace(now, number=now.number + 1))
+        try:
+            self._move_head(name, sight)
+        except Conflict as error:
+            return Swept(notes=(kept_names.left(error),))
         reach("history.fenced")
         for one in dead:
             del self._history[name][one]
         reach("history.dropped")
         return swept
+
+    def _move_head(self, name: str, sight: Sight) -> None:
+        """Refuse every publish that was planned until now."""
+        with self._lock:
+            now = self._newest(name)
+            if now.number != sight.version:
+                raise Conflict("the table moved")
+            self._append(name, replace(now, number=now.number + 1))
 
     def meddle(self, name: str, rows: Sequence[Row], *, restored_to: int | None = None) -> None:
         """Change the table as a stranger would: a foreign write, or a restore of an old version."""
@@ -634,7 +641,9 @@ class MemoryStore(
                 kept, holds = then.rows, then.holds
                 # A restore may bring an older edition back, and then the slot is not gone.
                 gone = late - set(holds)
+            columns = now.columns or _columns(kept)
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)
+            changed = replace(changed, columns=columns)
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
 
 
