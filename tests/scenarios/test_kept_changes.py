@@ -357,12 +357,24 @@ def test_rows_of_a_live_attempt_are_never_removed(filled):
     assert table(filled) == AFTER
 
 
+def run_asleep(world, day):
+    """Run a slot, and tidy as if the run were dead when it is about to publish; return the names that were taken."""
+    taken = []
+    with armed(once_at("publish.before", lambda: taken.extend(tidied(world).names))):
+        try:
+            world.run(day)
+        except NotPublished as error:
+            # On Parquet its staged files were swept too, and it says so.
+            assert "swept by a tidy" in str(error)
+            assert world.kind == "parquet"
+            world.run(day)
+    return taken
+
+
 @pytest.mark.stores("memory", "parquet", "delta")
 def test_a_sleeper_whose_rows_were_removed_keeps_them_anew(filled):
     run_all(filled, DAYS[:2])
-    taken = []
-    with armed(once_at("publish.before", lambda: taken.extend(tidied(filled).names))):
-        assert filled.run(DAYS[2]).state == "published"
+    taken = run_asleep(filled, DAYS[2])
     assert len(taken) == 1
     assert not set(taken) & filled.named()
     assert filled.named() == filled.kept_names()
@@ -374,9 +386,7 @@ def test_a_sleeper_whose_rows_were_removed_keeps_them_anew(filled):
 
 @pytest.mark.stores("memory", "parquet", "delta")
 def test_a_sleeper_that_adopts_keeps_the_rows_anew(filled):
-    taken = []
-    with armed(once_at("publish.before", lambda: taken.extend(tidied(filled).names))):
-        filled.run(DAYS[0])
+    taken = run_asleep(filled, DAYS[0])
     assert len(taken) == 2
     assert filled.named() == filled.kept_names()
     put(filled, DAYS[0], {})
