@@ -1,5 +1,7 @@
 """Change rows that are kept beside a table: what was there before the first slot, and what counts for nothing."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -204,6 +206,26 @@ def test_a_lost_ledger_loses_nothing_of_it(filled):
 def test_two_first_slots_at_once_adopt_the_rows_once(filled):
     with armed(once_at("publish.before", lambda: filled.twin().run(DAYS[1]))):
         filled.run(DAYS[0])
+    assert table(filled) == {**OLD, "b": "0", "c": "1", "a": "1"}
+    assert len({one.adopted for one in filled.sight().receipts.values()}) == 1
+    for day in DAYS[:2]:
+        put(filled, day, {})
+        filled.run(day)
+    assert table(filled) == OLD
+
+
+@pytest.mark.stores("memory", "postgres")
+def test_two_first_slots_that_publish_at_the_same_moment(filled):
+    gate, met = threading.Barrier(2, timeout=60), set()
+
+    def meet(point):
+        if point == "publish.before" and threading.get_ident() not in met:
+            met.add(threading.get_ident())
+            gate.wait()
+
+    with armed(meet), ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(filled.twin().run, day) for day in DAYS[:2]]
+    assert [one.result().state for one in runs] == ["published"] * 2
     assert table(filled) == {**OLD, "b": "0", "c": "1", "a": "1"}
     assert len({one.adopted for one in filled.sight().receipts.values()}) == 1
     for day in DAYS[:2]:
