@@ -24,13 +24,21 @@ Rows = Any
 
 
 @dataclass(frozen=True)
+class Leaving:
+    """Rows that leave a table when others come: those whose column holds one of these texts."""
+
+    column: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Work:
     """What a store has to know about one attempt, while it stages and when it publishes.
 
     `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
     the whole target: it must be refused if anything else was published since. `keep_days` is how long
     the target's versions have to be kept at least. `heals` asks for a table of what the slots say alone,
-    without what was changed from outside.
+    without what was changed from outside. `leaving` are rows of files that are taken in anew.
     """
 
     name: str
@@ -42,6 +50,7 @@ class Work:
     columns: ColumnPolicy = NO_CHANGES
     keep_days: int = 0
     heals: bool = False
+    leaving: Leaving | None = None
 
     @property
     def seen(self) -> int:
@@ -359,14 +368,6 @@ class Appends(Protocol):
 
         With a lineage column they carry their slot, and take the place of its older rows.
         """
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """Rows that leave a table when others come: those whose column holds one of these texts."""
-
-    column: str
-    values: tuple[str, ...]
 
 
 @runtime_checkable

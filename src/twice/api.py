@@ -37,6 +37,7 @@ from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot, planned
 from twice.runs import Run, Slot, Target, check_name
+from twice.sight import Sight
 from twice.sources.declared import Declared
 from twice.sources.files import Files
 from twice.sources.functions import Function
@@ -467,8 +468,8 @@ def publish(
     matrix.check(pattern, home.kind(where.target.store), slot.name)
     declared = list(inputs) if inputs is not None else None
 
-    def resolve() -> dict[str, Inputs]:
-        place = home.place(where, slot.zone, slot.schedule)
+    def resolve(sight: Sight) -> dict[str, Inputs]:
+        place = home.place(where, slot.zone, slot.schedule, sight)
         return {
             f"input{number}": Label(source) if isinstance(source, str) else source.resolve(place)
             for number, source in enumerate(declared or [])

@@ -7,6 +7,7 @@ Errors are typed by the answer, because the answer decides the next move:
         Unsupported         this store cannot carry this pattern
         NotProvable         a proof of this pipeline would reach outside of its copies
       NotPublished      1   the slot shows nothing new; running again is safe
+        BadFile             a file cannot be read
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
@@ -61,6 +62,14 @@ class NotPublished(TwiceError):
     """The slot shows nothing new, and running it again is safe."""
 
     exit_code = 1
+
+
+class BadFile(NotPublished):
+    """A file of the inputs cannot be read."""
+
+    def __init__(self, what: str, why: str = "", fix: str = "", path: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.path = path
 
 
 class InputsMoved(NotPublished):
