@@ -44,6 +44,7 @@ from twice.sources.functions import Function
 from twice.sources.named import reads_of
 from twice.sources.queries import Query
 from twice.sources.tables import Table
+from twice.sources.tracked import Tracked
 from twice.statements import Statement
 from twice.timeline import KeptVersion, difference, version_named
 from twice.timeline import versions as kept_versions
@@ -169,12 +170,54 @@ def files(
     options: Mapping[str, str] | None = None,
     ready: str | None = None,
     done: str | None = None,
-) -> Files:
+    file_column: str | None = None,
+    rules: Sequence[Any] = (),
+    max_quarantined: int | str | None = None,
+    track: bool = False,
+    on_changed_file: str = "refuse",
+    on_copied_file: str = "skip",
+    on_bad_file: str = "fail",
+    quiet_for: str | None = None,
+    batch_files: int | None = None,
+    batch_bytes: int | None = None,
+    hash: str = "xxh3",  # noqa: A002 - what it is called everywhere
+) -> Files | Tracked:
     """Read the files that match a pattern, with the slot's placeholders in it.
 
-    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker.
+    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker. `file_column` adds a column with
+    each row's file. Rows that break the schema or one of the `rules` are set aside, as many as `max_quarantined` allows.
+
+    With `track=True` the pipeline is an ingest: each run takes in the files that its target has not taken in yet.
     """
-    return Files(pattern, schema, format, header, missing, dict(options or {}), ready, done)
+    declared = Files(
+        pattern,
+        schema,
+        format,
+        header,
+        missing,
+        dict(options or {}),
+        ready,
+        None if track else done,
+        rules=rules_of(rules),
+        max_quarantined=max_quarantined,
+        on_bad_file=on_bad_file,
+        file_column=file_column,
+    )
+    if track:
+        return Tracked(declared, on_changed_file, on_copied_file, quiet_for, done, batch_files, batch_bytes, hash)
+    only_tracked = {
+        "on_changed_file": (on_changed_file, "refuse"),
+        "on_copied_file": (on_copied_file, "skip"),
+        "on_bad_file": (on_bad_file, "fail"),
+        "quiet_for": (quiet_for, None),
+        "batch_files": (batch_files, None),
+        "batch_bytes": (batch_bytes, None),
+        "hash": (hash, "xxh3"),
+    }
+    for name, (said, default) in only_tracked.items():
+        if said != default:
+            raise Misuse(f"{name}= is about files that are tracked.", fix="Add track=True, or leave it out.")
+    return declared
 
 
 def table(target: str, *, version: int | None = None) -> Table:

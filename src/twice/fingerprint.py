@@ -13,7 +13,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -40,7 +40,7 @@ class Place:
     hashes: HashMemory
     look: Callable[[str], Any]
     schedule: Schedule | None = None
-    taken: Callable[[], Taken] = lambda: _nothing_taken()
+    taken: Callable[[], Taken] = field(default_factory=lambda: _nothing_taken)
 
     @property
     def run(self) -> Reading:

@@ -58,6 +58,11 @@ class Pipeline:
         return self.was or self.name
 
     @property
+    def tracked(self) -> Tracked | None:
+        """The source whose files are taken in, if the pipeline is an ingest."""
+        return next((source for source in self.sources.values() if isinstance(source, Tracked)), None)
+
+    @property
     def zone(self) -> str:
         """The zone of the calendar."""
         return self.schedule.zone if self.schedule else "UTC"

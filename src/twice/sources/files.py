@@ -29,7 +29,7 @@ from twice.sources.contents import (
     schema_columns,
 )
 from twice.sources.listing import bad, folder_of, list_files, matching, spark_path
-from twice.sources.marking import FileMark, content_hash, mark_files, token
+from twice.sources.marking import FileMark, is_still, mark_files, token
 
 _SILENT = ("ignoreCorruptFiles", "ignoreMissingFiles")
 
@@ -251,7 +251,7 @@ class FileSet:
             ):
                 return False
             # A change in the same granule of the clock as the first look leaves the token as it was.
-            return not mark.young or content_hash(mark.real) == mark.content
+            return not mark.young or is_still(mark)
         except OSError:
             return False
 

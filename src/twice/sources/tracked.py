@@ -16,13 +16,15 @@ from typing import Any
 
 from twice import placeholders
 from twice.abilities import Rows
+from twice.asides import AsideRow
 from twice.errors import BadFile, Misuse, NotPublished, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import parse_length
 from twice.marks import FORGOTTEN, PUBLISHED, SET_ASIDE, Mark, Taken
-from twice.sources.asides import AsideRow
+from twice.sources import walking
 from twice.sources.contents import bad_file
 from twice.sources.files import Files, FileSet
+from twice.sources.listing import misnamed
 from twice.sources.marking import ALGORITHMS, FileMark, mark_files
 from twice.sources.walking import Entry, walk
 
@@ -32,6 +34,18 @@ _GROWING_SECONDS = 2.0
 _BETWEEN_LOOKS_SECONDS = 0.5
 _HASHED_AT_ONCE = 500
 _NAMED = 3
+# What a folder may well hold besides files that are whole; it is named, and does no harm.
+_LEFT_FOR_LATER = {
+    walking.LEFT_OUT: "its name begins with '_' or '.', as names of unfinished files do",
+    walking.FOLDER: "it is a folder",
+    walking.LOOP: "it is a link to a folder that holds it",
+    walking.DANGLING: "it is a link to nothing",
+}
+_CANNOT_BE_READ = {
+    walking.OUTSIDE: "leads out of the folder.",
+    walking.SPECIAL: "is not a regular file.",
+    walking.UNREADABLE: "cannot be looked at.",
+}
 # Stands for the file's own name in the name of its marker.
 _OWN_NAME = "{file}"
 
@@ -240,10 +254,13 @@ class _Sorting:
     def _looked_at(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Leave out what is no file to be read, by name."""
         for entry in entries:
-            if entry.kind == "left out":
-                self.waiting[entry.path] = "its name begins with '_' or '.', as unfinished files do"
-            elif entry.kind != "file":
-                self._refuse(Mark(entry.path, entry.size, entry.mtime_ns, "", 0, 0, SET_ASIDE), entry.why)
+            if entry.kind in _LEFT_FOR_LATER:
+                self.waiting[entry.path] = _LEFT_FOR_LATER[entry.kind]
+                continue
+            real = os.path.basename(os.path.realpath(os.path.join(self.place.root, entry.path)))
+            why = _CANNOT_BE_READ.get(entry.kind) or misnamed(entry.path, real)
+            if why:
+                self._refuse(Mark(entry.path, entry.size, entry.mtime_ns, "", None, 0, SET_ASIDE), why)
             else:
                 yield entry
 
@@ -291,8 +308,7 @@ class _Sorting:
             known = self.taken.by_path(paths)
             marked = list(self._hashed(paths))
             self.contents.update(
-                (content, mark.path)
-                for content, mark in self.taken.by_content([one.content for one in marked]).items()
+                (content, mark.path) for content, mark in self.taken.by_content([one.content for one in marked]).items()
             )
             for mark in marked:
                 yield mark, known.get(mark.path)
@@ -310,7 +326,7 @@ class _Sorting:
                 yield from mark_files(self.place.root, [path], self.place.hashes, self.source.hash)
             except NotPublished as error:
                 if os.path.lexists(os.path.join(self.place.root, path)):
-                    self._refuse(Mark(path, 0, 0, "", 0, 0, SET_ASIDE), error.what)
+                    self._refuse(Mark(path, 0, 0, "", None, 0, SET_ASIDE), error.what)
                 else:
                     self.waiting[path] = "it went away"
 
@@ -332,7 +348,7 @@ class _Sorting:
             return
         why = bad_file(mark, self._form(mark.path), self.source.files)
         if why:
-            self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, 0, 0, SET_ASIDE), why)
+            self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SET_ASIDE), why)
             return
         self._take(mark, known)
 
@@ -343,7 +359,7 @@ class _Sorting:
         self.chosen.append(mark)
         self.bytes += mark.size
         self.contents[mark.content] = mark.path
-        self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, 0, 0, PUBLISHED))
+        self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, PUBLISHED))
         if known and known.state != SET_ASIDE and self.source.files.file_column:
             self.leaving.append(mark.path)
 
