@@ -11,7 +11,7 @@ A body counts only through a receipt that names it, so rows and marks appear tog
     death after the publish           rows and marks are there, also if nobody was told
     two at once                       each keeps a body under a label of its own; the store lets one receipt through
 
-Small bodies are merged as they gather: each that counts has at least twice the marks of the next newer one, so for a
+Small bodies are merged as they gather: each that counts has more than twice the marks of the next newer one, so for a
 million files there are twenty at most. What was taken in is compared by digests of 128 bits; deciding that a folder
 holds nothing new looks at these alone.
 """
@@ -54,6 +54,7 @@ _DIGESTS = struct.Struct(f"{_DIGEST_BYTES}s")
 _NO_DIGEST = bytes(_DIGEST_BYTES)
 _MARKS_IN_BLOCK = 4096
 _TIMES_LARGER = 2
+_HEX_IN_LABEL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,10 @@ class Body:
     def __init__(self, label: str, raw: bytes) -> None:
         whole = memoryview(raw)
         content, checksum = whole[:-_DIGEST_BYTES], whole[-_DIGEST_BYTES:]
-        if not raw.startswith(_MAGIC) or xxhash.xxh3_128_digest(content) != checksum:
+        if xxhash.xxh3_128_digest(content) != checksum or not label.endswith(checksum.hex()[:_HEX_IN_LABEL]):
             raise _damaged(label)
+        if not raw.startswith(_MAGIC):
+            raise _newer(label)
         start = len(_MAGIC) + _LENGTH.size
         end = start + _LENGTH.unpack_from(raw, len(_MAGIC))[0]
         header = json.loads(raw[start:end])
@@ -203,7 +206,7 @@ def _written(
     head = json.dumps(header).encode()
     content = b"".join((_MAGIC, _LENGTH.pack(len(head)), head, states, tokens, paths, contents, *blocks))
     checksum = xxhash.xxh3_128_digest(content)
-    return f"marks-{generation}-{attempt}-{checksum.hex()[:16]}", content + checksum
+    return f"marks-{generation}-{attempt}-{checksum.hex()[:_HEX_IN_LABEL]}", content + checksum
 
 
 def _packed(marks: Sequence[Mark]) -> bytes:
@@ -225,6 +228,14 @@ def _damaged(label: str) -> NotPublished:
         f"The file marks {label} beside the table are damaged.",
         "Which files were taken in is not known without them, so nothing was taken in and nothing was published.",
         "Bring them back from a backup of the table's folder, or restore the table to a version before them.",
+    )
+
+
+def _newer(label: str) -> NotPublished:
+    return NotPublished(
+        f"The file marks {label} beside the table were written by a newer Twice.",
+        "This one would misread which files were taken in, so nothing was published.",
+        "Upgrade Twice here.",
     )
 
 
@@ -318,7 +329,7 @@ class Taken:
         fresh = {mark.path: mark for mark in marks}
         sizes = [(label, body.count) for label, (body, _) in zip(self.labels, self._layers, strict=True)]
         count, kept = len(fresh), len(sizes)
-        while kept and sizes[kept - 1][1] < _TIMES_LARGER * count:
+        while kept and sizes[kept - 1][1] <= _TIMES_LARGER * count:
             kept -= 1
             count += sizes[kept][1]
         return _written(self._with(fresh, kept), generation, attempt, previous, sizes[:kept])

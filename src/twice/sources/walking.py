@@ -34,6 +34,7 @@ _HIDDEN = ("_", ".")
 _ANY_DEPTH = "**"
 _TYPE = 0o170000  # the bits of a mode that tell files, folders and the others apart
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+_LEADS_NOWHERE = (*_NOT_THERE, errno.ELOOP)
 
 
 class Entry(NamedTuple):
@@ -157,13 +158,14 @@ class _Walk:
             return
         if named:
             yield _nothing_known(path, FOLDER)
-        if below and found.is_symlink():
-            if self._holds_itself(path):
-                yield _nothing_known(path, LOOP)
-                return
-            pending.append(_Folder(path, below, outside=self._leads_out(path)))
-        elif below:
+        if not below:
+            return
+        if not found.is_symlink():
             pending.append(_Folder(path, below, folder.outside))
+        elif self._holds_itself(path):
+            yield _nothing_known(path, LOOP)
+        else:
+            pending.append(_Folder(path, below, self._leads_out(path)))
 
     def _below(self, parts: frozenset[int], name: str) -> frozenset[int]:
         """Return the parts of the pattern that names in a folder of this name may match."""
@@ -185,9 +187,10 @@ class _Walk:
         try:
             status = os.stat(full)
         except OSError as error:
-            if os.path.lexists(full):
-                denied = isinstance(error, PermissionError)
-                yield _nothing_known(path, UNREADABLE if denied or not os.path.islink(full) else DANGLING)
+            if error.errno not in _LEADS_NOWHERE:
+                yield _nothing_known(path, UNREADABLE)
+            elif os.path.islink(full):
+                yield _nothing_known(path, DANGLING)
             return
         kind = self._kind(path, status, outside=outside)
         yield Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, kind)
@@ -210,14 +213,20 @@ class _Walk:
 
     def _holds_itself(self, path: str) -> bool:
         """Tell whether a link leads to one of the folders on the way to it."""
-        target = os.stat(os.path.join(self.root, path))
-        above = os.path.dirname(path)
-        while True:
-            if os.path.samestat(os.stat(os.path.join(self.root, above)), target):
+        target, above = self._folder(path), path
+        while above != self.start:
+            above = os.path.dirname(above) or os.curdir
+            if self._folder(above) == target:
                 return True
-            if above in ("", os.curdir, os.sep) or above == self.start:
-                return False
-            above = os.path.dirname(above)
+        return False
+
+    def _folder(self, path: str) -> tuple[int, int] | None:
+        """Tell folders apart, whatever the names under which they are reached."""
+        try:
+            status = os.stat(os.path.join(self.root, path))
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
 
 def _is_folder(found: os.DirEntry[str]) -> bool:
