@@ -25,10 +25,34 @@ Rows = Any
 
 @dataclass(frozen=True)
 class Leaving:
-    """Rows that leave a table when others come: those whose column holds one of these texts."""
+    """Rows that leave a table when others come: those whose column holds one of these texts; none, if there is none."""
 
     column: str
     values: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def refuse_unknown(self, count: int) -> None:
+        """Refuse rows that come and do not say what they came from: nobody could let them leave again.
+
+        Raises:
+            NotPublished: There are some.
+        """
+        if count:
+            raise NotPublished(
+                f"{count} {'row has' if count == 1 else 'rows have'} NULL in {self.column!r}, the column that tells where rows came from.",
+                "They could not be found when they have to leave, so nothing was published.",
+                "Keep the column as the source filled it.",
+            )
+
+    def untold(self, name: str) -> NotPublished:
+        """Say that a table has no such column of texts, so that nobody knows which rows have to leave."""
+        return NotPublished(
+            f"The table {name} has no column {self.column!r} of texts, so it does not tell which rows came from where.",
+            f"Older rows of {self.values[0]!r} would stay beside the new ones, so nothing was published.",
+            "Write to a new target that has the column from its first rows on.",
+        )
 
 
 @dataclass(frozen=True)
@@ -392,7 +416,11 @@ class KeepsBeside(Protocol):
 
     @abstractmethod
     def keep_beside(self, name: str, label: str, body: bytes) -> None:
-        """Keep a body under a label that no other body ever has."""
+        """Keep a body under a label that no other body ever has.
+
+        Raises:
+            NotPublished: It could not be kept, or one has that label; that one is as it was.
+        """
 
     @abstractmethod
     def beside(self, name: str, label: str) -> bytes | None:
@@ -405,6 +433,15 @@ class KeepsBeside(Protocol):
     @abstractmethod
     def drop_beside(self, name: str, labels: Sequence[str]) -> None:
         """Remove bodies."""
+
+
+def label_taken(label: str) -> NotPublished:
+    """Say that a body is kept under a label already: bodies never change."""
+    return NotPublished(
+        f"Something is kept beside the table as {label!r} already.",
+        "It stays as it is; nothing was published.",
+        "Run again.",
+    )
 
 
 @runtime_checkable

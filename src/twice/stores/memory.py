@@ -7,6 +7,7 @@ lock, and every ability is there. The core is tested on it without a JVM.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,9 @@ from twice.abilities import (
     Editions,
     FindsRepeats,
     InsertsMissing,
+    KeepsBeside,
     KeepsHistory,
+    Leaving,
     LookBack,
     Merges,
     Opening,
@@ -37,9 +40,11 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TakesIn,
     TransactsTables,
     UnitesTables,
     Work,
+    label_taken,
 )
 from twice.columns import fit
 from twice.errors import Conflict, Misuse, NotPublished
@@ -103,6 +108,8 @@ class MemoryStore(
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
@@ -117,6 +124,7 @@ class MemoryStore(
         self._tables: dict[str, list[Version]] = {}
         self._united: dict[str, United] = {}
         self._history: dict[str, dict[str, list[Row]]] = {}
+        self._beside: dict[str, dict[str, tuple[bytes, float]]] = {}
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
@@ -125,6 +133,7 @@ class MemoryStore(
         copied._tables = {name: list(versions) for name, versions in self._tables.items()}
         copied._united = dict(self._united)
         copied._history = {name: dict(kept) for name, kept in self._history.items()}
+        copied._beside = {name: dict(kept) for name, kept in self._beside.items()}
         return copied
 
     @classmethod
@@ -202,6 +211,41 @@ class MemoryStore(
         kept = self._fitted(work, self.labelled(rows, lineage, work.slot) if lineage else rows)
         outside = sum(not check.holds(row) for row in kept) if check else 0
         return Staged(len(kept), outside, handle=("slot", kept))
+
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Hold the rows to be added, and what leaves with them."""
+        kept = self._fitted(work, rows)
+        columns = self._newest(work.name).columns
+        if leaving and columns and leaving.column not in columns:
+            raise leaving.untold(work.name)
+        if leaving:
+            leaving.refuse_unknown(sum(row.get(leaving.column) is None for row in kept))
+        outside = sum(not check.holds(row) for row in kept) if check else 0
+        return Staged(len(kept), outside, handle=("take", kept, leaving))
+
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body in a dictionary."""
+        with self._lock:
+            kept = self._beside.setdefault(name, {})
+            if label in kept:
+                raise label_taken(label)
+            reach("memory.beside")
+            kept[label] = (body, time.time())
+
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there."""
+        found = self._beside.get(name, {}).get(label)
+        return found[0] if found else None
+
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time at which it was kept."""
+        return {label: kept_at for label, (_, kept_at) in self._beside.get(name, {}).items()}
+
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+        with self._lock:
+            for label in labels:
+                self._beside.get(name, {}).pop(label, None)
 
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Hold the rows of several tables under the target."""
@@ -430,7 +474,7 @@ class MemoryStore(
             known = now.receipts.get(receipt.slot)
             if (known.generation if known else 0) + 1 != receipt.generation:
                 raise Conflict("the slot's fence moved")
-        if staged.keeps and work.slot in now.ended:
+        if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
             raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", receipts[0].owner):
             raise Conflict("another ledger took the table")
@@ -493,6 +537,10 @@ class MemoryStore(
         there = self._widened(now, staged.handle[1])
         if staged.handle[0] == "slice":
             return tuple(kept for kept in there if not staged.handle[2].holds(kept[1])) + new
+        if staged.handle[0] == "take":
+            leaving: Leaving | None = staged.handle[2]
+            values = set(leaving.values) if leaving else set[str]()
+            return tuple(one for one in there if not (leaving and one[1].get(leaving.column) in values)) + new
         column = staged.lineage or ""
         return tuple((s, row) for s, row in there if s != work.slot and row.get(column) != work.slot) + new
 

@@ -271,6 +271,13 @@ class Transaction:
         written = command.writeAllChanges(session, self._txn, touched, copies, True)
         return written.concat(self._removed(_each(touched)))
 
+    def delete(self, condition: str) -> Any:
+        """Write the files of a DELETE with Delta's own code, and return the actions; nothing is visible."""
+        session = self._spark._jsparkSession.cloneSession()
+        table = quoted(str(self._log.dataPath().toUri().getPath()))
+        command = self._analysed(session, f"DELETE FROM delta.{table} WHERE {condition}")  # noqa: S608 - both are quoted
+        return command.performDelete(session, self._log, self._txn)._1()
+
     def _analysed(self, session: Any, statement: str) -> Any:
         """Return the command that a statement stands for, without running it."""
         plan = session.sessionState().sqlParser().parsePlan(statement)

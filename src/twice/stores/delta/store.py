@@ -47,9 +47,11 @@ from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
 from twice.stores import footers, frames, manifest, merging, repeats
+from twice.stores.beside import Beside
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
+from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
@@ -102,6 +104,8 @@ class _Written:
 class DeltaStore(
     Views,
     Histories,
+    Takes,
+    Beside,
     frames.SparkRows,
     Store,
     ReplacesTable,
@@ -571,7 +575,9 @@ class DeltaStore(
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
             _check_owner(now, receipts[0].owner)
-            if staged.keeps and work.slot in now.ended:
+            if work.compares_head:
+                _check_head(now, work.base)
+            if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
                 raise Conflict("the rows that were to be kept are gone")
             _check_start(table, written.starts_from)
             reach("delta.locked")
@@ -812,6 +818,13 @@ def _check_owner(now: Sight, owner: str) -> None:
     """The owner is compared under the lock, where no other publish can change it."""
     if now.owner not in ("", owner):
         raise Conflict("another ledger took the table")
+
+
+def _check_head(now: Sight, base: Sight) -> None:
+    """Whoever publishes holds the lock, so this sees what Delta would not take for a conflict; maintenance is none."""
+    fences = [{slot: found.generation for slot, found in sight.receipts.items()} for sight in (now, base)]
+    if fences[0] != fences[1] or (now.data_version, now.outside) != (base.data_version, base.outside):
+        raise Conflict("the head moved")
 
 
 def _check_start(table: str, version: int | None) -> None:

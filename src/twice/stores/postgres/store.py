@@ -22,7 +22,9 @@ from twice.abilities import (
     GrantsRoles,
     InsertsMissing,
     Inspects,
+    KeepsBeside,
     KeepsHistory,
+    Leaving,
     LookBack,
     Merges,
     Opening,
@@ -36,6 +38,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TakesIn,
     TransactsTables,
     Trouble,
     UnitesTables,
@@ -62,6 +65,8 @@ class PostgresStore(
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
@@ -139,6 +144,38 @@ class PostgresStore(
     def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
         """Stage the rows to be added."""
         return self._stager(work).append(self.labelled(rows, lineage, work.slot) if lineage else rows, lineage, check)
+
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Stage the rows to be added; those that leave are deleted when they are published."""
+        return self._stager(work).taken(rows, check, leaving)
+
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body in the schema of the target."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        beside.keep(self._url, table, label, body)
+
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        return beside.body(self._url, table, label)
+
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time at which it was kept."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        return beside.labels(self._url, table)
+
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        beside.drop(self._url, table, labels)
 
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Stage the rows of several tables; a name with a schema is a table of its own, another is under the target."""
