@@ -56,6 +56,7 @@ from twice.plans import Plan
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
+from twice.sources.tracked import Intake
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
@@ -217,7 +218,7 @@ class _Attempt:
         self.fingerprint = ""
         self.name = ""
         self.effects: dict[Slot, Mapping[str, Effect]] = {}
-        self.intake: ingests.Intake | None = None
+        self.intake: Intake | None = None
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
