@@ -48,6 +48,7 @@ SETTLED = frozenset((PUBLISHED, SET_ASIDE, SUPERSEDED, GONE))
 
 _MAGIC = b"twice marks 1\n"
 _LENGTH = struct.Struct(">I")
+_NUMBERS = struct.Struct(">qq")
 _DIGEST_BYTES = 16
 _DIGESTS = struct.Struct(f"{_DIGEST_BYTES}s")
 # Stands for a digest by which a mark is not to be found.
@@ -114,7 +115,11 @@ def _digest(text: str) -> bytes:
 
 
 def _token(path: str, size: int, mtime_ns: int) -> bytes:
-    return _digest(f"{path}\0{size}\0{mtime_ns}")
+    """Digest what tells a file and its state apart from all others."""
+    try:
+        return xxhash.xxh3_128_digest(path.encode() + _NUMBERS.pack(size, mtime_ns))
+    except (UnicodeEncodeError, struct.error):  # a name that is no text, or a time after the year 2262
+        return _digest(f"{path}\0{size}\0{mtime_ns}")
 
 
 def _each(digests: memoryview) -> Iterator[bytes]:
@@ -285,16 +290,16 @@ class Taken:
         label = next((label for number, label in self.history() if number <= generation), "")
         return Taken(self._read, label)
 
+    @cached_property
+    def knows(self) -> Callable[[str, int, int], bool]:
+        """Tells of a path, a size and a time whether something is settled about that very file."""
+        known, token = self._known, _token
+        return lambda path, size, mtime_ns: token(path, size, mtime_ns) in known
+
     def unknown(self, entries: Iterable[Found]) -> Iterator[Found]:
         """Return those files about which nothing is settled, as they are now."""
-        known, digest = self._known, xxhash.xxh3_128_digest
-        for entry in entries:
-            try:
-                token = digest(f"{entry.path}\0{entry.size}\0{entry.mtime_ns}".encode())
-            except UnicodeEncodeError:
-                token = _token(entry.path, entry.size, entry.mtime_ns)
-            if token not in known:
-                yield entry
+        knows = self.knows
+        return (entry for entry in entries if not knows(entry.path, entry.size, entry.mtime_ns))
 
     def by_path(self, paths: Iterable[str]) -> dict[str, Mark]:
         """Return the marks of those paths that have one."""

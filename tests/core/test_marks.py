@@ -48,7 +48,7 @@ def marks(draw):
     return Mark(
         path=draw(PATHS),
         size=draw(st.integers(0, 2)),
-        mtime_ns=draw(st.one_of(st.integers(-1, 1), st.just(2**62))),
+        mtime_ns=draw(st.one_of(st.integers(-1, 1), st.just(2**62), st.just(2**63))),
         content=draw(CONTENTS),
         rows=draw(st.one_of(st.none(), st.integers(0, 3))),
         generation=draw(st.integers(0, 3)),

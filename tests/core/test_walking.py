@@ -14,6 +14,7 @@ from twice.sources.listing import matching
 from twice.sources.walking import (
     DANGLING,
     FILE,
+    FILES,
     FOLDER,
     LEFT_OUT,
     LINK,
@@ -24,7 +25,6 @@ from twice.sources.walking import (
     walk,
 )
 
-FILES = (FILE, LINK, OUTSIDE)
 ODD = [
     "data[1].csv",
     "{}.csv",
@@ -92,6 +92,21 @@ def test_a_pattern_means_what_it_means_for_glob(tree, pattern):
                 status = os.stat(os.path.join(root, entry.path))
                 told = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
                 assert entry[1:5] == told
+
+
+def test_files_that_are_known_are_passed_over_and_what_is_no_file_never_is(tmp_path):
+    tree = {"a.csv": None, "b.csv": None, "c.csv": "a.csv", "d.csv": {}, "_e.csv": None}
+    made(str(tmp_path / "in"), tree)
+    every = {entry.path: entry for entry in walk(str(tmp_path), "in/*.csv")}
+    asked = []
+
+    def known(path, size, mtime_ns):
+        asked.append((path, size, mtime_ns))
+        return path != "in/b.csv"
+
+    found = [entry.path for entry in walk(str(tmp_path), "in/*.csv", known)]
+    assert sorted(found) == ["in/_e.csv", "in/b.csv", "in/d.csv"]
+    assert sorted(asked) == sorted(every[f"in/{name}.csv"][:3] for name in "abc")
 
 
 def kinds(root, pattern):

@@ -13,8 +13,9 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import NamedTuple
 
 from twice.errors import Misuse
@@ -29,7 +30,11 @@ SPECIAL = "not a regular file"
 DANGLING = "link to nothing"
 LOOP = "link to a folder that holds it"
 UNREADABLE = "unreadable"
+FILES = (FILE, LINK, OUTSIDE)  # what can be read
 
+Known = Callable[[str, int, int], bool]
+
+_NO_STATUS = os.stat_result([0] * 10)
 _HIDDEN = ("_", ".")
 _ANY_DEPTH = "**"
 _TYPE = 0o170000  # the bits of a mode that tell files, folders and the others apart
@@ -48,20 +53,19 @@ class Entry(NamedTuple):
     kind: str
 
 
-def walk(root: str, pattern: str) -> Iterator[Entry]:
+def walk(root: str, pattern: str, known: Known | None = None) -> Iterator[Entry]:
     """Return all that matches a pattern under a root, files and what is no file, as it is found.
 
     A link to a file is followed, and so is one to a folder, unless that folder holds the link. A folder that cannot be
-    read is an entry of its own.
+    read is an entry of its own. Files of which `known` says so, by path, size and time, are passed over.
     """
     if pattern.endswith(os.sep):
         raise Misuse(f"{pattern!r} names folders.", fix=f"Write {pattern}* for the files in them.")
-    walking = _Walk(root, pattern)
+    walking = _Walk(root, pattern, known or _nothing_is_known)
     named = _named(root, pattern)
     if named is not None:
-        yield from walking.look(named, outside=False)
-    elif glob.has_magic(pattern):
-        yield from walking.all()
+        return walking.look(named, outside=False)
+    return walking.all() if glob.has_magic(pattern) else iter(())
 
 
 def _named(root: str, pattern: str) -> str | None:
@@ -83,13 +87,13 @@ class _Folder:
 
 
 class _Walk:
-    def __init__(self, root: str, pattern: str) -> None:
-        self.root = root
+    def __init__(self, root: str, pattern: str, known: Known) -> None:
+        self.root, self.known = root, known
         parts = [part for part in pattern.split(os.sep) if part not in ("", ".")]
         fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), max(len(parts) - 1, 0))
         self.start = os.path.normpath(os.path.join("/" if pattern.startswith("/") else "", *parts[:fixed], ""))
         self.parts = parts[fixed:]
-        self.patterns = [re.compile(fnmatch.translate("*" if part == _ANY_DEPTH else part)) for part in self.parts]
+        self.matches = [_matcher(part) for part in self.parts]
         self.last = len(self.parts) - 1
         # Where every name matches at every depth, folders are looked into and are nothing of their own.
         self.names_folders = self.parts[-1] != _ANY_DEPTH and self.parts[-2:] != [_ANY_DEPTH, "*"]
@@ -114,31 +118,28 @@ class _Walk:
                 os.close(opened)
 
     def _read(self, folder: _Folder, opened: int, pending: list[_Folder]) -> Iterator[Entry]:
-        """Return the files of one folder, and note the folders in it that are to be read."""
+        """Return the files of one folder, and note the folders in it that are to be read.
+
+        A million files pass here, each by the shortest way: looked at from the open folder, and not by its whole path.
+        """
         prefix = "" if folder.path == os.curdir else os.path.join(folder.path, "")
-        matches = self.patterns[self.last].match if self.last in folder.parts else None
+        matches = self.matches[self.last] if self.last in folder.parts else _never
         goes_on = folder.parts != {self.last} or self.parts[self.last] == _ANY_DEPTH
-        plain = not folder.outside
+        plain, is_file, known = not folder.outside, stat.S_IFREG, self.known
         with os.scandir(opened) as names:
             for found in names:
                 name = found.name
-                if matches is not None and matches(name):
-                    if plain and not found.is_symlink() and name[0] not in _HIDDEN:
+                if matches(name):
+                    if plain and name[0] not in _HIDDEN and not found.is_symlink():
                         try:
                             status = found.stat()
                         except OSError:
-                            pass  # the longer way says why
-                        else:
-                            if status.st_mode & _TYPE == stat.S_IFREG:
-                                yield Entry(
-                                    prefix + name,
-                                    status.st_size,
-                                    status.st_mtime_ns,
-                                    status.st_ctime_ns,
-                                    status.st_ino,
-                                    FILE,
-                                )
-                                continue
+                            status = _NO_STATUS  # the longer way says why
+                        if status.st_mode & _TYPE == is_file:
+                            path, size, modified = prefix + name, status.st_size, status.st_mtime_ns
+                            if not known(path, size, modified):
+                                yield Entry(path, size, modified, status.st_ctime_ns, status.st_ino, FILE)
+                            continue
                     if _is_folder(found):
                         yield from self._enter(folder, found, prefix + name, pending, matched=True)
                     else:
@@ -170,7 +171,7 @@ class _Walk:
     def _below(self, parts: frozenset[int], name: str) -> frozenset[int]:
         """Return the parts of the pattern that names in a folder of this name may match."""
         stays = {number for number in parts if self.parts[number] == _ANY_DEPTH}
-        steps = {number + 1 for number in parts - stays if number < self.last and self.patterns[number].match(name)}
+        steps = {number + 1 for number in parts - stays if number < self.last and self.matches[number](name)}
         return self._with_none_between(stays | steps)
 
     def _with_none_between(self, parts: set[int]) -> frozenset[int]:
@@ -193,7 +194,8 @@ class _Walk:
                 yield _nothing_known(path, DANGLING)
             return
         kind = self._kind(path, status, outside=outside)
-        yield Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, kind)
+        if kind not in FILES or not self.known(path, status.st_size, status.st_mtime_ns):
+            yield Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, kind)
 
     def _kind(self, path: str, status: os.stat_result, *, outside: bool) -> str:
         full = os.path.join(self.root, path)
@@ -227,6 +229,23 @@ class _Walk:
         except OSError:
             return None
         return status.st_dev, status.st_ino
+
+
+def _matcher(part: str) -> Callable[[str], object]:
+    """Return what tells whether a name matches a part of a pattern, by the shortest way."""
+    if part == _ANY_DEPTH:
+        return _matcher("*")
+    if part.startswith("*") and not glob.has_magic(part[1:]):
+        return methodcaller("endswith", part[1:])
+    return re.compile(fnmatch.translate(part)).match
+
+
+def _nothing_is_known(_path: str, _size: int, _mtime_ns: int) -> bool:
+    return False
+
+
+def _never(_: str) -> bool:
+    return False
 
 
 def _is_folder(found: os.DirEntry[str]) -> bool:
