@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import twice
+from databases import table
 from twice.fingerprint import Place
 from twice.intakes import files_of, taken_by
 from twice.pipelines import Pipeline, pipeline
 from twice.sources.files import FileSet
 from twice.sources.tracked import Intake, Tracked
+from twice.stores import manifest
 from worlds import World
 
 COLUMN = "source_file"
@@ -82,6 +84,19 @@ class Inbox(World):
 
     def run(self, **asked):  # an ingest has one slot
         return twice.run(self.pipeline, project=self.project, **asked)
+
+    def change_by_hand(self):
+        """Add a row as somebody would who does not know Twice; to Parquet, where nobody can, put another file in one's place."""
+        row = {"id": "z", "n": 0}
+        if self.kind == "memory":
+            self.memory.meddle(self.target, [*self.memory.read(self.target), row])
+        elif self.database:
+            self.database.execute(f"INSERT INTO {table(self.target)} (id, n) VALUES ('z', 0)")
+        elif self.kind == "delta":
+            self.spark.sql(f"INSERT INTO delta.`{self.table()}` VALUES ('z', 0)")
+        else:
+            file = manifest.newest(str(self.table())).files[0]
+            (self.table() / file.path).write_bytes(b"other bytes")
 
     def ids(self) -> str:
         return "".join(sorted(row["id"] for row in self.records()))

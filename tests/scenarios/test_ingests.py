@@ -7,26 +7,13 @@ import time
 import pytest
 
 import twice
-from inboxes import COLUMN, Inbox
+from inboxes import COLUMN
 from twice.errors import BadFile, Fenced, Misuse, NotPublished, ProofGone, Waiting
 from twice.faults import armed
 from twice.intakes import forget, history_of
 from worlds import once_at
 
 REPLACING = {"file_column": COLUMN, "on_changed_file": "replace"}
-
-
-@pytest.fixture
-def make_inbox(kind, session, tmp_path, new_database):
-    """Return a maker of fresh inboxes on one store."""
-    count = 0
-
-    def make(**settings):
-        nonlocal count
-        count += 1
-        return Inbox(tmp_path / f"inbox{count}", kind, session, database=new_database(), **settings)
-
-    return make
 
 
 @pytest.fixture
@@ -362,12 +349,15 @@ def test_a_restore_during_a_run_is_noticed(filled):
     assert filled.ids() == "abcdefgh"
 
 
-def test_a_table_that_was_emptied_by_hand_is_not_filled_without_being_told(filled):
+def test_a_table_that_was_changed_by_hand_is_not_added_to_without_being_told(filled):
     filled.run()
-    filled.overwrite_by_hand()
+    filled.change_by_hand()
     filled.drop_in("d.jsonl", "fg")
-    with pytest.raises(Fenced):
+    with pytest.raises(ProofGone):
         filled.run()
+    filled.run(accept=True)
+    assert "fg" in filled.ids()
+    assert filled.run().state == "skipped"
 
 
 def test_a_lost_ledger_takes_nothing_in_twice(filled):

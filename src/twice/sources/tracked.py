@@ -110,7 +110,7 @@ class Tracked:
         """
         taken = place.taken()
         sorting = _Sorting(self, place, taken)
-        intake = sorting.intake(sorted(taken.unknown(walk(place.root, self.pattern)), key=_oldest_first))
+        intake = sorting.intake(sorted(walk(place.root, self.pattern, taken.knows), key=_oldest_first))
         if intake.nothing and not taken.label:
             what = intake.notes[0] if intake.notes else f"no file matches {self.pattern!r}"
             raise Waiting(
