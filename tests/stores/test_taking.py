@@ -6,6 +6,7 @@ moved, and what is kept outlives the process.
 
 import itertools
 import os
+from collections import Counter
 from datetime import date
 
 import pytest
@@ -206,9 +207,10 @@ def test_tables_that_keep_more_than_rows(filled, feature):
     assert [one for one, _ in ids(filled)] == ["a1", "a2", "b1", "c2", "d1"]
     if feature == "delta.enableChangeDataFeed":
         feed = filled.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", before + 1)
-        changed = feed.load(str(filled.table())).select("id", "_change_type").collect()
-        assert ("c1", "delete") in [tuple(row) for row in changed]
-        assert ("c2", "insert") in [tuple(row) for row in changed]
+        changed = Counter()
+        for row in feed.load(str(filled.table())).collect():
+            changed[row["id"]] += {"insert": 1, "delete": -1}[row["_change_type"]]
+        assert {one: times for one, times in changed.items() if times} == {"c1": -1, "c2": 1}
     take(filled, rows_of("d.csv", "d2"), Leaving(FILE, ("d.csv", "c.csv")))
     assert [one for one, _ in ids(filled)] == ["a1", "a2", "b1", "d2"]
 
@@ -288,7 +290,7 @@ def test_nothing_lands_after_a_restore(filled, way):
 
 
 @pytest.mark.stores("parquet")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [staged_take, planned_receipt])
 def test_nothing_lands_where_a_file_was_lost(filled, way):
     late = way(filled)
     os.unlink(filled.store.files(filled.target)[0])
