@@ -4,67 +4,22 @@ Against the stores themselves: whatever pattern asks for it, a second batch adds
 moved, and what is kept outlives the process.
 """
 
-import itertools
 import os
 from collections import Counter
-from datetime import date
 
 import pytest
 
-from twice.abilities import Leaving, Staged, Work
+from batches import DAY, FILE, OWNER, batch, framed, publish, receipt_alone, rows_of, slot_of, take, work_of
+from twice.abilities import Leaving
 from twice.columns import ColumnPolicy
 from twice.errors import Conflict, NotPublished
 from twice.faults import Died, armed, dying_at, recording
-from twice.runs import Receipt, new_attempt
 from twice.slices import PredicateSlice
 from twice.stores.files import FilesStore
 from twice.stores.parquet import ParquetStore
 from worlds import once_at
 
 pytestmark = [pytest.mark.needs("TakesIn", "KeepsBeside")]
-
-DAY = date(2024, 9, 20)
-FILE = "source_file"
-OWNER = "0123456789abcdef"
-NUMBERS = itertools.count(1)
-
-
-def slot_of(world, key=""):
-    return f"v1:out:{world.kind}:{world.target}:key={key}"
-
-
-def rows_of(file, *ids, column=FILE, **more):
-    return [{"id": one, "day": DAY, column: file, **more} for one in ids]
-
-
-def framed(world, rows, column=FILE, schema=""):
-    """Return rows as the store takes them; a frame knows its columns without a row."""
-    if world.spark is None:
-        return rows
-    return world.spark.createDataFrame(rows, schema or f"id string, day date, `{column.replace('`', '``')}` string")
-
-
-def work_of(world, base=None, key="", **more):
-    base = base or world.sight()
-    slot = slot_of(world, key)
-    attempt = new_attempt(OWNER, next(NUMBERS))
-    return Work(world.target, slot, attempt, base.fence(slot) + 1, base, compares_head=True, **more)
-
-
-def publish(world, work, staged):
-    receipt = Receipt(work.slot, work.generation, work.attempt, "f", "c", OWNER, rows=staged.rows)
-    world.store.publish(work, staged, [receipt])
-    return staged
-
-
-def take(world, rows, leaving=None, *, check=None, base=None, schema="", **more):
-    work = work_of(world, base, **more)
-    column = leaving.column if leaving else FILE
-    return publish(world, work, world.store.stage_taken(work, framed(world, rows, column, schema), check, leaving))
-
-
-def receipt_alone(world, base=None, key=""):
-    return publish(world, work_of(world, base, key), Staged(0, handle=None, keeps=True))
 
 
 def ids(world, column=FILE):
@@ -464,15 +419,6 @@ def test_bodies_beside_delivered_files(tmp_path):
 
 
 # ------------------------------------------------------------------ deaths
-
-
-def batch(world):
-    """Keep a body, and publish a batch in which rows come and leave."""
-    work = work_of(world)
-    world.store.keep_beside(world.target, f"{work.attempt}.marks", b"marks")
-    staged = world.store.stage_taken(work, framed(world, rows_of("a.csv", "a3")), None, Leaving(FILE, ("a.csv",)))
-    receipt = Receipt(work.slot, work.generation, work.attempt, "f", "c", OWNER, marks=f"{work.attempt}.marks")
-    world.store.publish(work, staged, [receipt])
 
 
 def test_whoever_dies_leaves_the_old_rows_or_the_new_ones(filled, copies_of):
