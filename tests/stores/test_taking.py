@@ -12,7 +12,7 @@ import pytest
 from batches import DAY, FILE, OWNER, batch, framed, publish, receipt_alone, rows_of, slot_of, take, work_of
 from twice.abilities import Leaving
 from twice.columns import ColumnPolicy
-from twice.errors import Conflict, NotPublished
+from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import Died, armed, dying_at, recording
 from twice.slices import PredicateSlice
 from twice.stores.files import FilesStore
@@ -439,3 +439,50 @@ def test_whoever_dies_leaves_the_old_rows_or_the_new_ones(filled, copies_of):
         assert not landed or world.store.beside(world.target, marks) == b"marks", point
         batch(world)
         assert [one for one, _ in ids(world)] == ["a3", "b1"], point
+
+
+# ------------------------------------------------------------------ one row among many
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"id": "a1"}, ["a1"]),
+        ({FILE: "a.csv"}, ["a1", "a2"]),
+        ({FILE: "a.csv", "id": "a2"}, ["a2"]),
+        ({FILE: "b.csv", "id": "a2"}, []),
+        ({"day": "2024-09-20", "id": "b1"}, ["b1"]),
+        ({"day": "2024-09-21"}, []),
+        ({"day": "no day"}, []),
+        ({"id": "it's ${x} \\"}, []),
+    ],
+)
+def test_rows_are_found_by_what_they_hold(filled, values, found):
+    rows = filled.store.rows_with(filled.target, values, 10)
+    assert sorted(row["id"] for row in rows) == found
+    assert all(row["day"] == DAY and set(row) == {"id", "day", FILE} for row in rows)
+
+
+def test_some_rows_are_enough(filled):
+    assert len(filled.store.rows_with(filled.target, {FILE: "a.csv"}, 1)) == 1
+
+
+def test_a_column_that_is_not_there_is_refused(filled):
+    with pytest.raises(Misuse, match=r"'source_fil'(.|\n)*'source_file'"):
+        filled.store.rows_with(filled.target, {"source_fil": "a.csv"}, 1)
+
+
+@pytest.mark.stores("parquet")
+def test_rows_of_all_types_are_found_without_a_jvm(world):
+    texts = {"n": "7", "big": "-8", "d": "1.50", "at": "2024-09-20 10:00:00", "ok": "true", "x": "0.5"}
+    kinds = {"n": "int", "big": "bigint", "d": "decimal(10,2)", "at": "timestamp_ntz", "ok": "boolean", "x": "double"}
+    casts = [f"CAST('{texts[name]}' AS {kind}) AS {name}" for name, kind in kinds.items()]
+    zoned = "make_timestamp(2024, 9, 20, 10, 0, 0, 'UTC') AS zoned"
+    frame = world.spark.range(1).selectExpr("'a' AS id", *casts, "map('k', 1) AS m", zoned)
+    publish(world, work := work_of(world), world.store.stage_taken(work, frame, None, None))
+    store = ParquetStore(world.store.root, None)
+    for name, text in {**texts, "zoned": "2024-09-20 10:00:00"}.items():
+        assert [row["id"] for row in store.rows_with(world.target, {name: text}, 5)] == ["a"], name
+    found = store.rows_with(world.target, {"zoned": "2024-09-20T12:00:00+02:00"}, 5)
+    assert [row["zoned"].isoformat() for row in found] == ["2024-09-20T10:00:00+00:00"]
+    assert store.rows_with(world.target, {"m": "1"}, 5) == []

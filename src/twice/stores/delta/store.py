@@ -20,6 +20,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -46,7 +47,7 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, manifest, merging, repeats
+from twice.stores import finding, footers, frames, manifest, merging, repeats
 from twice.stores.beside import Beside
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
@@ -118,6 +119,7 @@ class DeltaStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
@@ -681,6 +683,10 @@ class DeltaStore(
     def needs_spark_for_repeats(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let Delta's own reader find the rows."""
+        return finding.by_spark(self.read(name), values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that the newest version names and that are not there."""
