@@ -307,6 +307,22 @@ def test_a_receipt_alone_leaves_the_rows(filled):
     assert filled.sight().proof(slot_of(filled))
 
 
+@pytest.mark.stores("memory", "parquet", "postgres")
+def test_a_receipt_alone_may_be_the_first(world):
+    receipt_alone(world)
+    assert (world.sight().fence(slot_of(world)), world.records()) == (1, [])
+    receipt_alone(world)
+    take(world, rows_of("a.csv", "a1"))
+    assert (world.sight().fence(slot_of(world)), ids(world)) == (3, [("a1", "a.csv")])
+
+
+@pytest.mark.stores("delta")
+def test_a_receipt_alone_makes_no_table_without_columns(world):
+    with pytest.raises(NotPublished, match="no columns to make one of"):
+        receipt_alone(world)
+    assert world.sight().exists is False
+
+
 @pytest.mark.stores("parquet", "postgres")
 def test_a_receipt_alone_needs_no_jvm(filled):
     if filled.kind == "parquet":

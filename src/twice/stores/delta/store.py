@@ -615,6 +615,12 @@ class DeltaStore(
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
+        if not transaction.exists:
+            raise NotPublished(
+                f"There is no table {work.name} yet, and no columns to make one of.",
+                "A receipt alone makes no Delta table, so nothing was published.",
+                "Publish a frame without rows: it has columns.",
+            )
         transaction.keep_versions(work.keep_days)
         transaction.reads_all()
         return _Written(transaction, transaction.none(), "nothing")
