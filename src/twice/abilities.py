@@ -530,6 +530,21 @@ class FindsRepeats(Protocol):
 
 
 @runtime_checkable
+class FindsRows(Protocol):
+    """Can find rows by what they hold. No pattern needs it; a person does."""
+
+    @abstractmethod
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Return some rows in which each of these columns holds its value, which is given as a text.
+
+        A text that is no value of the column's type is in no row.
+
+        Raises:
+            Misuse: There is no such column.
+        """
+
+
+@runtime_checkable
 class Inspects(Protocol):
     """Can see trouble with a target that its receipts do not tell of. No pattern needs it; a check does."""
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import twice
+from batches import batch
 from databases import Database, table
 from points import points_in
 from twice import faults, settings
@@ -89,6 +90,13 @@ def pass_over_a_history(make):
     world = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
     world.put(DAY, ["a"])
     world.run(DAY)
+
+
+def pass_over_batches(make):
+    """Take in a batch in which rows come and leave, with a body beside the table."""
+    world = make()
+    batch(world)
+    batch(world)
 
 
 def pass_over_a_move(make):
@@ -193,11 +201,13 @@ PASSES = {
         pass_over_a_history,
         pass_over_retries,
         pass_over_lineage,
+        pass_over_batches,
     ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
-    "delta": (pass_over_a_table, pass_over_versions),
+    "delta": (pass_over_a_table, pass_over_versions, pass_over_batches),
     "postgres": (
         pass_over_a_database,
+        pass_over_batches,
         pass_over_a_history,
         pass_over_periods,
         pass_over_versions,

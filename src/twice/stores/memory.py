@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any, ClassVar
 
 from twice import merges
@@ -22,6 +23,7 @@ from twice.abilities import (
     Drafts,
     Editions,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     KeepsBeside,
     KeepsHistory,
@@ -114,6 +116,7 @@ class MemoryStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
 ):
     """Tables as lists in this process."""
 
@@ -585,6 +588,13 @@ class MemoryStore(
             for rows in several[:sample]
         )
         return Repeats(len(several), sum(map(len, several)), shown)
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Compare texts: in memory a column has no type."""
+        for column in values.keys() - self._newest(name).columns:
+            raise missing_column(column, self._newest(name).columns)
+        found = (row for row in self.read(name) if all(str(row[key]) == text for key, text in values.items()))
+        return list(islice(found, limit))
 
     def needs_spark_for_repeats(self, name: str) -> bool:
         """Lists are counted here."""

@@ -20,6 +20,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -46,7 +47,7 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, manifest, merging, repeats
+from twice.stores import finding, footers, frames, manifest, merging, repeats
 from twice.stores.beside import Beside
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
@@ -118,6 +119,7 @@ class DeltaStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
@@ -613,6 +615,12 @@ class DeltaStore(
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
+        if not transaction.exists:
+            raise NotPublished(
+                f"There is no table {work.name} yet, and no columns to make one of.",
+                "A receipt alone makes no Delta table, so nothing was published.",
+                "Publish a frame without rows: it has columns.",
+            )
         transaction.keep_versions(work.keep_days)
         transaction.reads_all()
         return _Written(transaction, transaction.none(), "nothing")
@@ -681,6 +689,10 @@ class DeltaStore(
     def needs_spark_for_repeats(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let Delta's own reader find the rows."""
+        return finding.by_spark(self.read(name), values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that the newest version names and that are not there."""

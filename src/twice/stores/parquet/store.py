@@ -22,6 +22,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -48,7 +49,7 @@ from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
-from twice.stores import footers, frames, merging, repeats
+from twice.stores import finding, footers, frames, merging, repeats
 from twice.stores import manifest as log
 from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
@@ -105,6 +106,7 @@ class ParquetStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Tables of Parquet files under one root, visible through their manifests."""
@@ -464,6 +466,13 @@ class ParquetStore(
         """A large table is counted by Spark."""
         there = [path for path in self.files(name) if os.path.exists(path)]
         return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Search the files in this process; those of a view are read by Spark."""
+        current = log.newest(self.table(name))
+        if current.is_view or not current.schema:
+            return finding.by_spark(self.read(name), values, limit)
+        return finding.in_files(self.files(name), current.schema, values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that somebody put beside those of the table."""

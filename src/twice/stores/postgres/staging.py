@@ -109,8 +109,8 @@ class Stager:
                 outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
             if leaving and source.types:
                 self._check_leaving(connection, source, fits, relation, leaving)
-        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, place=self.place, keep=keep)
-        return Staged(source.count, outside, handle=replace(change, leaving=leaving or None))
+        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, leaving=leaving or None)
+        return Staged(source.count, outside, handle=replace(change, place=self.place, keep=keep))
 
     def _check_leaving(
         self, connection: Connection, source: Source, fits: Fitted, relation: sql.Composable, leaving: Leaving

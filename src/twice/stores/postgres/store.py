@@ -19,6 +19,7 @@ from twice.abilities import (
     Difference,
     Editions,
     FindsRepeats,
+    FindsRows,
     GrantsRoles,
     InsertsMissing,
     Inspects,
@@ -71,6 +72,7 @@ class PostgresStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
     GrantsRoles,
 ):
@@ -348,6 +350,13 @@ class PostgresStore(
     def needs_spark_for_repeats(self, name: str) -> bool:
         """The server counts."""
         return False
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let the server find the rows."""
+        table = self._name(name)
+        from twice.stores.postgres import reading
+
+        return reading.rows_with(self._url, table, values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for triggers that are missing, and for changes by others."""
