@@ -343,15 +343,14 @@ class Taken:
         """Return the marks of all bodies that are not kept, and fresh ones in place of older ones of the same path."""
         newer = {_digest(path) for path in fresh}
         for body, dead in self._layers[kept:]:
-            replaced = _places(body.paths, newer) if newer else ()
-            yield from body.marks(sorted(set(range(body.count)).difference(dead, replaced)))
+            replaced = dead.union(_places(body.paths, newer))
+            yield from body.marks(place for place in range(body.count) if place not in replaced)
         yield from fresh.values()
 
     def _chosen(self, column: Callable[[Body], memoryview], wanted: set[bytes]) -> Iterator[Mark]:
         """Return the marks whose digest in a column is wanted."""
-        if wanted:
-            for body, dead in self._layers:
-                yield from body.marks(place for place in _places(column(body), wanted) if place not in dead)
+        for body, dead in self._layers if wanted else ():
+            yield from body.marks(place for place in _places(column(body), wanted) if place not in dead)
 
     @cached_property
     def _known(self) -> set[bytes]:
@@ -371,7 +370,7 @@ class Taken:
         for label in reversed(self.labels):
             body = self._newest if label == self.label else self._body(label)
             assert body is not None
-            layers.append((body, frozenset(_places(body.paths, newer)) if newer else frozenset()))
+            layers.append((body, frozenset(_places(body.paths, newer))))
             if len(layers) < len(self.labels):
                 newer.update(_each(body.paths))
         return layers[::-1]
@@ -385,4 +384,5 @@ class Taken:
 
 def _places(digests: memoryview, wanted: set[bytes]) -> list[int]:
     """Return where some digests are, in rising order."""
-    return [place for place, digest in enumerate(_each(digests)) if digest in wanted]
+    found = wanted.intersection(_each(digests)) if wanted else wanted
+    return [place for place, digest in enumerate(_each(digests)) if digest in found] if found else []

@@ -19,11 +19,14 @@ from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
 from twice.ledger import AttemptRecord
+from twice.ledger.files import note, replace_all
 from twice.ledger.moving import export, import_
 from twice.ledger.records import OPEN
 from twice.ledger.sqlite import SqliteLedger
+from twice.marks import PUBLISHED, Mark
 from twice.project import Project
 from twice.retrying import retry_due
+from twice.runs import Slot
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
@@ -100,12 +103,16 @@ def pass_over_batches(make):
 
 
 def pass_over_a_move(make):
-    """Export a ledger, and import it at another place."""
+    """Note files in a ledger, export it, and import it at another place."""
     world = make()
     world.put(DAY, ["a"])
     world.run(DAY)
+    ledger, slot = world.project.ledger, Slot.parse(world.project.ledger.published()[0][0].slot)
+    marks = [Mark("a.csv", 1, 2, "xxh3:a", 1, 1, PUBLISHED)]
+    note(ledger, slot, marks, "", "")
+    replace_all(ledger, slot, marks, "", "")
     file = str(world.folder / "ledger.jsonl")
-    export(world.project.ledger, file)
+    export(ledger, file)
     import_(SqliteLedger(str(world.folder / "moved.db")), file)
 
 

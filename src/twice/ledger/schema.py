@@ -144,5 +144,23 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX attempts_by_pipeline ON attempts (pipeline, state, started_at, rows);
     CREATE INDEX attempts_by_state ON attempts (state, started_at);
     """,
+    """
+    CREATE TABLE files (
+        target TEXT NOT NULL,
+        path TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        content TEXT NOT NULL,
+        rows INTEGER,
+        slot TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        attempt TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        changed_at TEXT NOT NULL,
+        PRIMARY KEY (target, path)
+    );
+    CREATE INDEX files_by_state ON files (target, state)
+    """,
 )
 VERSION = len(MIGRATIONS)

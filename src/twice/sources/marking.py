@@ -18,7 +18,8 @@ from twice.sources.listing import bad, status_of
 
 ALGORITHMS = ("xxh3", "sha256")
 _RACY_SECONDS = 2.0
-_CHUNK_BYTES = 1 << 20
+# Memory of this size is used again and again; of larger pieces the system takes each back, and clears it anew.
+_CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
