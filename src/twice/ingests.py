@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,9 @@ from twice.marks import CLAIMED, FAILED, PUBLISHED, SEEN, Mark, Taken
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake
+
+
+_ALL = 10**9
 
 
 def intake_of(inputs: Mapping[str, Inputs]) -> Intake | None:
@@ -107,7 +111,11 @@ def note_bad_file(ledger: Ledger, slot: Slot, error: BadFile) -> None:
 def catch_up(ledger: Ledger, slot: Slot, taken: Taken) -> None:
     """Tell the ledger what the table says of the files that somebody was at."""
     with suppress(NotPublished):
-        open_ones = records.paths(ledger, slot.target.text, (CLAIMED, FAILED))
+        open_ones = [
+            record.path
+            for state in (CLAIMED, FAILED)
+            for record in records.files(ledger, slot.target.text, state, limit=_ALL)
+        ]
         _note(ledger, slot, list(taken.by_path(open_ones).values()), "")
 
 
@@ -115,7 +123,7 @@ def _note(ledger: Ledger, slot: Slot, marks: Sequence[Mark], attempt: str) -> No
     """What the ledger cannot record now, a later run lets it know."""
     if marks:
         with suppress(NotPublished):
-            records.note(ledger, slot, marks, attempt)
+            records.note(ledger, slot, marks, attempt, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def _left(intake: Intake) -> Iterator[Mark]:

@@ -25,6 +25,7 @@ from twice.sight import Sight
 from twice.sources.tracked import Intake, Tracked
 
 _EDITIONS_SEARCHED = 1000
+_ALL = 10**9
 
 
 def tracked_of(pipeline: Pipeline) -> Tracked:
@@ -55,9 +56,18 @@ def files_of(project: Project, pipeline: Pipeline) -> Iterator[Mark]:
         if mark.state != FORGOTTEN:
             told.add(mark.path)
             yield replace(mark, state=GONE) if mark.state == PUBLISHED and _is_gone(project, mark.path) else mark
-    for mark in records.files(project.ledger, pipeline.target.text):
-        if mark.path not in told and mark.state != PUBLISHED:
-            yield mark
+    for record in records.files(project.ledger, pipeline.target.text, limit=_ALL):
+        if record.path not in told and record.state not in (PUBLISHED, FORGOTTEN):
+            yield Mark(
+                record.path,
+                record.size,
+                record.mtime_ns,
+                record.content,
+                record.rows,
+                record.generation,
+                record.state,
+                record.reason,
+            )
 
 
 def _is_gone(project: Project, path: str) -> bool:

@@ -83,7 +83,9 @@ def test_104_a_twin_at_every_point_takes_each_file_in_once(make_inbox, copies_of
     points: list[str] = []
     with armed(recording(points)):
         copies().run()
-    assert len(points) >= 10
+    # Inside of a store's or the ledger's own lock a twin in this thread would wait for itself.
+    points = [point for point in points if not point.startswith(("memory.", "postgres.", "ledger."))]
+    assert len(points) >= 8
     for point in points:
         inbox = copies()
         inbox.reopen()
