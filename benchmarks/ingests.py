@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -23,12 +22,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from measure import measured
+from measure import Cost, measured, server_cpu_seconds, tree_cpu_seconds
 
+from twice.ledger import Ledger
 from twice.ledger.files import note
+from twice.ledger.postgres import PostgresLedger
 from twice.ledger.sqlite import SqliteLedger
 from twice.marks import PUBLISHED, Mark, Taken
 from twice.runs import Slot, Target
+from twice.servers.postgres import PostgresServer
 from twice.sources.marking import content_hash
 from twice.sources.walking import walk
 
@@ -108,8 +110,13 @@ def child(way: str, root: Path) -> None:
     before, wall = time.process_time(), time.perf_counter()
     new = act()
     told = {"cpu": time.process_time() - before, "wall": time.perf_counter() - wall, "new": new}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**told, "peak": peak / MEGABYTE}))
+    print(json.dumps({**told, "peak": peak_megabytes()}))
+
+
+def peak_megabytes() -> float:
+    """Return the most memory that this process held; `getrusage` would count what its parent held when it was started."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
 def spawned(way: str, root: Path) -> dict[str, float]:
@@ -187,14 +194,57 @@ def recording(root: Path, files: int) -> None:
         for number in range(files)
     ]
     body = measured(lambda: keep(root, marks))
-    ledger, slot = SqliteLedger(str(root / "ledger.db")), Slot("visits", Target.parse("delta:lake/visits"), "")
-    noted = measured(lambda: note(ledger, slot, marks, ATTEMPT, "2024-09-20T00:00:00.000Z"))
-    again = measured(lambda: note(ledger, slot, marks, ATTEMPT, "2024-09-21T00:00:00.000Z"))
+    noted, again = noting(SqliteLedger(str(root / "ledger.db")), marks, tree_cpu_seconds)
     size = (root / (root / "newest").read_text()).stat().st_size / MEGABYTE
     print(f"{files:,} marks beside the table: {body.cpu_seconds:.1f} s CPU, {body.wall_seconds:.1f} s, {size:.0f} MB")
     print(f"{files:,} marks in the ledger: {noted.cpu_seconds:.1f} s CPU, {noted.wall_seconds:.1f} s")
     print(f"{files:,} marks in the ledger, once more: {again.cpu_seconds:.1f} s CPU, {again.wall_seconds:.1f} s")
     print(f"recorded, in all: {body.cpu_seconds + noted.cpu_seconds:.1f} s CPU")
+    with PostgresServer() as server:
+        ledger = PostgresLedger(server.url())
+        costs = noting(ledger, marks, lambda: tree_cpu_seconds() + server_cpu_seconds(server.pid))
+    for what, cost in zip(("", ", once more"), costs, strict=True):
+        print(f"{files:,} marks in a ledger on PostgreSQL{what}: {cost.cpu_seconds:.1f} s CPU, server included")
+
+
+def noting(ledger: Ledger, marks: list[Mark], cpu: Callable[[], float]) -> list[Cost]:
+    slot = Slot("visits", Target.parse("delta:lake/visits"), "")
+    return [measured(lambda at=at: note(ledger, slot, marks, ATTEMPT, at), cpu) for at in ("before", "after")]
+
+
+# ------------------------------------------------------------------------------------------------ Spark's file stream
+
+
+def streaming(root: Path, files: int, times: int) -> None:
+    """Compare with a stream that knows the same files, as its checkpoint says; no row of them is ever read."""
+    from pyspark.sql import SparkSession
+
+    fill(root, files, "part")
+    keep(root, marks_of(root))
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    rows = spark.readStream.schema("a long, b long").format("csv").option("maxFilesPerTrigger", files)
+
+    def take_in() -> None:
+        batches = rows.load(str(root / "in" / "*")).writeStream.foreachBatch(lambda _frame, _number: None)
+        batches.option("checkpointLocation", str(root / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    first = measured(take_in)
+    print(f"the stream's first batch of {files:,} files: {first.wall_seconds:.0f} s")
+    for what, late in (("0 new", []), (f"{NEW:,} new", [f"late{number}" for number in range(times)])):
+        pairs = []
+        for number in range(times):
+            if late:
+                keep(root, marks_of(root))
+                fill(root, NEW, late[number])
+            pairs.append((measured(take_in), spawned("ours", root)))
+        cpu = statistics.median(theirs.cpu_seconds / ours["cpu"] for theirs, ours in pairs)
+        wall = statistics.median(theirs.wall_seconds / ours["wall"] for theirs, ours in pairs)
+        took = statistics.median(theirs.cpu_seconds for theirs, _ in pairs)
+        print(f"{files:,} known, {what}: file stream / ours CPU {cpu:.1f} ({took:.1f} s), wall {wall:.1f}")
+    spark.stop()
 
 
 def main() -> None:
@@ -218,6 +268,8 @@ def main() -> None:
             recording(root, given.files)
         if "decisions" in parts:
             decisions(root, given.files, given.times)
+        if "stream" in parts:
+            streaming(root / "stream", given.files, given.times)
 
 
 if __name__ == "__main__":
