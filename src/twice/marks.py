@@ -54,7 +54,7 @@ _DIGESTS = struct.Struct(f"{_DIGEST_BYTES}s")
 # Stands for a digest by which a mark is not to be found.
 _NO_DIGEST = bytes(_DIGEST_BYTES)
 _MARKS_IN_BLOCK = 4096
-_IN_BLOCK = attrgetter("path", "size", "mtime_ns", "content", "rows", "generation", "reason", "real")
+_IN_BLOCK = tuple(map(attrgetter, ("path", "size", "mtime_ns", "content", "rows", "generation", "reason", "real")))
 _CODES = {state: code for code, state in enumerate(STATES)}
 _TIMES_LARGER = 2
 _HEX_IN_LABEL = 16
@@ -224,7 +224,7 @@ def _content_to_find(mark: Mark) -> bytes:
 
 
 def _packed(marks: Sequence[Mark]) -> bytes:
-    columns = list(zip(*map(_IN_BLOCK, marks), strict=True))
+    columns = [list(map(column, marks)) for column in _IN_BLOCK]
     return zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), level=1)
 
 

@@ -118,9 +118,9 @@ def _rough(like: str) -> str:
     return escaped.replace("*", "%").replace("?", "_") + ("%" if plain != like else "")
 
 
-def _rows(slot: Slot, marks: Iterable[Mark], attempt: str, at: str) -> list[Sequence[Any]]:
+def _rows(slot: Slot, marks: Iterable[Mark], attempt: str, at: str) -> Iterator[Sequence[Any]]:
     target, written = slot.target.text, slot.text
-    return [
+    return (
         (
             target,
             _kept(mark.path),
@@ -136,7 +136,7 @@ def _rows(slot: Slot, marks: Iterable[Mark], attempt: str, at: str) -> list[Sequ
             at,
         )
         for mark in marks
-    ]
+    )
 
 
 def _record(row: Any) -> FileRecord:
