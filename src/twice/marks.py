@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol, TypeVar
 
 import xxhash
@@ -54,6 +54,8 @@ _DIGESTS = struct.Struct(f"{_DIGEST_BYTES}s")
 # Stands for a digest by which a mark is not to be found.
 _NO_DIGEST = bytes(_DIGEST_BYTES)
 _MARKS_IN_BLOCK = 4096
+_IN_BLOCK = tuple(map(attrgetter, ("path", "size", "mtime_ns", "content", "rows", "generation", "reason", "real")))
+_CODES = {state: code for code, state in enumerate(STATES)}
 _TIMES_LARGER = 2
 _HEX_IN_LABEL = 16
 
@@ -194,11 +196,10 @@ def _written(
     blocks = []
     remaining = iter(marks)
     while some := list(islice(remaining, _MARKS_IN_BLOCK)):
-        for mark in some:
-            states.append(STATES.index(mark.state))
-            tokens += _token(mark.path, mark.size, mark.mtime_ns) if mark.state in SETTLED else _NO_DIGEST
-            paths += _digest(mark.path)
-            contents += _digest(mark.content) if mark.is_there and mark.content else _NO_DIGEST
+        states += bytes([_CODES[mark.state] for mark in some])
+        tokens += b"".join([_token_to_find(mark) for mark in some])
+        paths += b"".join([_digest(mark.path) for mark in some])
+        contents += b"".join([_content_to_find(mark) for mark in some])
         blocks.append(_packed(some))
     header = {
         "generation": generation,
@@ -214,17 +215,16 @@ def _written(
     return f"marks-{generation}-{attempt}-{checksum.hex()[:_HEX_IN_LABEL]}", content + checksum
 
 
+def _token_to_find(mark: Mark) -> bytes:
+    return _token(mark.path, mark.size, mark.mtime_ns) if mark.state in SETTLED else _NO_DIGEST
+
+
+def _content_to_find(mark: Mark) -> bytes:
+    return _digest(mark.content) if mark.content and mark.is_there else _NO_DIGEST
+
+
 def _packed(marks: Sequence[Mark]) -> bytes:
-    columns = (
-        [mark.path for mark in marks],
-        [mark.size for mark in marks],
-        [mark.mtime_ns for mark in marks],
-        [mark.content for mark in marks],
-        [mark.rows for mark in marks],
-        [mark.generation for mark in marks],
-        [mark.reason for mark in marks],
-        [mark.real for mark in marks],
-    )
+    columns = [list(map(column, marks)) for column in _IN_BLOCK]
     return zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), level=1)
 
 
@@ -313,7 +313,7 @@ class Taken:
 
     def all(self, state: str | None = None) -> Iterator[Mark]:
         """Return all marks, or those in one state."""
-        code = None if state is None else STATES.index(state)
+        code = None if state is None else _CODES[state]
         for body, dead in self._layers:
             places = (place for place, held in enumerate(body.states) if code is None or held == code)
             yield from body.marks(place for place in places if place not in dead)

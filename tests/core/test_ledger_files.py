@@ -121,6 +121,23 @@ def test_many_files_are_told_page_by_page(ledger, monkeypatch):
     assert names(files(ledger, TARGET, like="09?.csv")) == every[90:]
 
 
+def test_thousands_of_files_come_in_by_another_way_and_are_told_the_same(ledger):
+    every = [*ODD, *(f"in/{number:05}.csv" for number in range(2500))]
+    for state in (CLAIMED, PUBLISHED):
+        note(
+            ledger,
+            SLOT,
+            [mark(name, state, rows=None, reason='tab\t, "quote", \\N and\nline') for name in every],
+            ATTEMPT,
+            AT,
+        )
+        assert counts(ledger, TARGET) == {state: len(every)}
+        told = files(ledger, TARGET, limit=5000)
+        assert {(one.path, one.reason, one.rows) for one in told} == {
+            (name, 'tab\t, "quote", \\N and\nline', None) for name in every
+        }
+
+
 def test_death_between_two_notes_leaves_some_as_they_were_and_the_next_note_makes_it_right(ledger, monkeypatch):
     monkeypatch.setattr(kept, "_AT_ONCE", 2)
     every = [mark(f"{number}.csv") for number in range(5)]

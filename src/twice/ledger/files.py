@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -57,10 +58,10 @@ _COLUMNS = [one.name for one in fields(FileRecord)]
 def note(ledger: Ledger, slot: Slot, marks: Iterable[Mark], attempt: str, at: str) -> None:
     """Note what became of some files of a slot, in place of what was known of them."""
     # In the order of the key: neighbours share pages, and two notes at once cannot wait for each other.
-    ordered = iter(sorted({mark.path: mark for mark in marks}.values(), key=lambda mark: mark.path))
+    ordered = iter(sorted({mark.path: mark for mark in marks}.values(), key=attrgetter("path")))
     while some := list(islice(ordered, _AT_ONCE)):
         with ledger.transaction() as db:
-            ledger.insert_all(db, "files", _COLUMNS, [_row(slot, mark, attempt, at) for mark in some], _KEY)
+            ledger.insert_all(db, "files", _COLUMNS, _rows(slot, some, attempt, at), _KEY)
         reach("ledger.files.noted")
 
 
@@ -70,7 +71,7 @@ def replace_all(ledger: Ledger, slot: Slot, marks: Iterable[Mark], attempt: str,
     with ledger.transaction() as db:
         db.execute("DELETE FROM files WHERE target=? AND slot=?", (slot.target.text, slot.text))
         while some := list(islice(remaining, _AT_ONCE)):
-            ledger.insert_all(db, "files", _COLUMNS, [_row(slot, mark, attempt, at) for mark in some], _KEY)
+            ledger.insert_all(db, "files", _COLUMNS, _rows(slot, some, attempt, at), _KEY)
             count += len(some)
         reach("ledger.files.replaced")
     return count
@@ -117,20 +118,24 @@ def _rough(like: str) -> str:
     return escaped.replace("*", "%").replace("?", "_") + ("%" if plain != like else "")
 
 
-def _row(slot: Slot, mark: Mark, attempt: str, at: str) -> Sequence[Any]:
+def _rows(slot: Slot, marks: Iterable[Mark], attempt: str, at: str) -> Iterator[Sequence[Any]]:
+    target, written = slot.target.text, slot.text
     return (
-        slot.target.text,
-        _kept(mark.path),
-        mark.size,
-        min(mark.mtime_ns, _LARGEST),
-        mark.content,
-        mark.rows,
-        slot.text,
-        mark.generation,
-        attempt,
-        mark.state,
-        _printable(mark.reason),
-        at,
+        (
+            target,
+            _kept(mark.path),
+            mark.size,
+            min(mark.mtime_ns, _LARGEST),
+            mark.content,
+            mark.rows,
+            written,
+            mark.generation,
+            attempt,
+            mark.state,
+            _printable(mark.reason) if mark.reason else "",
+            at,
+        )
+        for mark in marks
     )
 
 

@@ -98,7 +98,7 @@ class Tables(ABC):
         db: Connection,
         table: str,
         columns: Sequence[str],
-        rows: Sequence[Sequence[Any]],
+        rows: Iterable[Sequence[Any]],
         replacing: Sequence[str],
     ) -> None:
         """Insert many rows with different keys, as fast as the place allows; older ones with their keys give way."""
