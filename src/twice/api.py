@@ -36,6 +36,7 @@ from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot, planned
+from twice.rules import Rule, rules_of
 from twice.runs import Run, Slot, Target, check_name
 from twice.sources.declared import Declared
 from twice.sources.files import Files
@@ -168,12 +169,37 @@ def files(
     options: Mapping[str, str] | None = None,
     ready: str | None = None,
     done: str | None = None,
+    rules: Any = None,
+    max_quarantined: int | str | None = None,
+    on_bad_file: str = "fail",
+    max_expanded: int | str | None = None,
+    file_column: str | None = None,
 ) -> Files:
     """Read the files that match a pattern, with the slot's placeholders in it.
 
-    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker.
+    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker. `rules` are a list of
+    `twice.rule`, or a pandera schema; up to `max_quarantined` rows that cannot be used are set aside.
     """
-    return Files(pattern, schema, format, header, missing, dict(options or {}), ready, done)
+    return Files(
+        pattern,
+        schema,
+        format,
+        header,
+        missing,
+        dict(options or {}),
+        rules_of(rules),
+        file_column,
+        ready,
+        done,
+        max_quarantined,
+        on_bad_file,
+        max_expanded,
+    )
+
+
+def rule(condition: str, *, name: str = "") -> Rule:
+    """Say in SQL what has to be true of each row; where it is NULL, nothing is known and the row passes."""
+    return Rule(condition, name)
 
 
 def table(target: str, *, version: int | None = None) -> Table:

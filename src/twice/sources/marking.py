@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from twice.fingerprint import HashMemory
 from twice.sources.listing import bad, status_of
+from twice.sources.packing import check_size
 
 _RACY_SECONDS = 2.0
 _CHUNK_BYTES = 1 << 20
@@ -30,9 +31,11 @@ class FileMark:
     young: bool
 
 
-def mark_files(root: str, names: list[str], hashes: HashMemory) -> Iterator[FileMark]:
+def mark_files(root: str, names: list[str], hashes: HashMemory, max_expanded: int | None = None) -> Iterator[FileMark]:
     """Hash the files, asking the memory for those that have not changed since the last time."""
     statuses = {name: status_of(root, name) for name in names}
+    for name, status in statuses.items():
+        check_size(name, status, max_expanded)
     keys = {name: f"{name}|{status.st_size}|{token(status)}" for name, status in statuses.items()}
     known = hashes.recall(list(keys.values()))
     fresh: dict[str, str] = {}
