@@ -11,7 +11,7 @@ from databases import table
 from twice.fingerprint import Place
 from twice.intakes import files_of, taken_by
 from twice.pipelines import Pipeline, pipeline
-from twice.sources.files import FileSet
+from twice.sources.filesets import FileSet
 from twice.sources.tracked import Intake, Tracked
 from twice.stores import manifest
 from worlds import World
@@ -25,11 +25,11 @@ class PlainSet(FileSet):
     """JSON lines, read without Spark, for stores that take plain rows."""
 
     def read(self, engine: Any):
-        column = {} if self.source.file_column is None else {self.source.file_column: True}
         rows = []
         for mark in self.marks:
-            for line in (Path(self.root) / mark.path).read_text().splitlines():
-                rows.append({**json.loads(line), **({self.source.file_column: mark.path} if column else {})})
+            origin = {self.source.file_column: mark.path} if self.source.file_column else {}
+            lines = (Path(self.root) / mark.path).read_text().splitlines()
+            rows += [{**json.loads(line), **origin} for line in lines]
         return rows
 
 
@@ -44,7 +44,8 @@ class PlainTracked(Tracked):
 
 
 def _plain(intake: Intake) -> Intake:
-    return replace(intake, files=PlainSet(**vars(intake.files)))
+    given = intake.files
+    return replace(intake, files=PlainSet(given.source, given.root, given.marks, given.format, again=given.again))
 
 
 @dataclass

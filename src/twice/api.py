@@ -36,6 +36,7 @@ from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot, planned
+from twice.rules import Rule, rules_of
 from twice.runs import Run, Slot, Target, check_name
 from twice.sight import Sight
 from twice.sources.declared import Declared
@@ -170,13 +171,14 @@ def files(
     options: Mapping[str, str] | None = None,
     ready: str | None = None,
     done: str | None = None,
-    file_column: str | None = None,
-    rules: Sequence[Any] = (),
+    rules: Any = None,
     max_quarantined: int | str | None = None,
+    on_bad_file: str = "fail",
+    max_expanded: int | str | None = None,
+    file_column: str | None = None,
     track: bool = False,
     on_changed_file: str = "refuse",
     on_copied_file: str = "skip",
-    on_bad_file: str = "fail",
     quiet_for: str | None = None,
     batch_files: int | None = None,
     batch_bytes: int | None = None,
@@ -185,7 +187,8 @@ def files(
     """Read the files that match a pattern, with the slot's placeholders in it.
 
     With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker. `file_column` adds a column with
-    each row's file. Rows that break the schema or one of the `rules` are set aside, as many as `max_quarantined` allows.
+    each row's file. `rules` are a list of `twice.rule`, or a pandera schema; up to `max_quarantined` rows that cannot be used are
+    set aside.
 
     With `track=True` the pipeline is an ingest: each run takes in the files that its target has not taken in yet.
     """
@@ -196,19 +199,19 @@ def files(
         header,
         missing,
         dict(options or {}),
+        rules_of(rules),
+        file_column,
         ready,
         None if track else done,
-        rules=rules_of(rules),
-        max_quarantined=max_quarantined,
-        on_bad_file=on_bad_file,
-        file_column=file_column,
+        max_quarantined,
+        on_bad_file,
+        max_expanded,
     )
     if track:
         return Tracked(declared, on_changed_file, on_copied_file, quiet_for, done, batch_files, batch_bytes, hash)
     only_tracked = {
         "on_changed_file": (on_changed_file, "refuse"),
         "on_copied_file": (on_copied_file, "skip"),
-        "on_bad_file": (on_bad_file, "fail"),
         "quiet_for": (quiet_for, None),
         "batch_files": (batch_files, None),
         "batch_bytes": (batch_bytes, None),
@@ -218,6 +221,11 @@ def files(
         if said != default:
             raise Misuse(f"{name}= is about files that are tracked.", fix="Add track=True, or leave it out.")
     return declared
+
+
+def rule(condition: str, *, name: str = "") -> Rule:
+    """Say in SQL what has to be true of each row; where it is NULL, nothing is known and the row passes."""
+    return Rule(condition, name)
 
 
 def table(target: str, *, version: int | None = None) -> Table:

@@ -31,7 +31,6 @@ from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake
 
-
 _ALL = 10**9
 
 
@@ -84,7 +83,7 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
             "Correct the cause and run again.",
         ) from error
     reach("marks.kept")
-    return replace(receipt, marks=label, parsed=sum(rows.values()))
+    return replace(receipt, marks=label, parsed=None if None in rows.values() else sum(filter(None, rows.values())))
 
 
 def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None:

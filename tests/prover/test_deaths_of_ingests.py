@@ -1,5 +1,7 @@
 """Scenarios 81 and 88 for ingests: death at every point, and a twin at every point, while files are taken in."""
 
+import contextlib
+
 import pytest
 
 import twice
@@ -94,15 +96,10 @@ def test_104_a_twin_at_every_point_takes_each_file_in_once(make_inbox, copies_of
         def meet(inbox=inbox, twin=twin):
             if more:
                 inbox.drop_in("c.jsonl", "f")
-            try:
+            with contextlib.suppress(twice.Busy):
                 twin.run()
-            except twice.Busy:
-                pass
 
-        with armed(once_at(point, meet)):
-            try:
-                inbox.run()
-            except (twice.Busy, twice.Fenced):
-                pass
+        with armed(once_at(point, meet)), contextlib.suppress(twice.Busy, twice.Fenced):
+            inbox.run()
         inbox.run()
         assert inbox.ids() == ("abcdef" if more else "abcde"), point

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from twice.errors import Misuse, NotPublished
+from twice.errors import BadFile, Misuse
 
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -21,7 +21,7 @@ def list_files(root: str, pattern: str) -> list[str]:
     A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
     are left out by wildcards, as by Spark, and refused where they are asked for.
     """
-    return [_regular(root, name) for name in matching(root, pattern)]
+    return [regular(root, name) for name in matching(root, pattern)]
 
 
 def matching(root: str, pattern: str) -> list[str]:
@@ -49,7 +49,8 @@ def folder_of(pattern: str) -> str:
     return _ESCAPED.sub(r"\1", os.sep.join(folders[: next(wild, len(folders))]))
 
 
-def _regular(root: str, name: str) -> str:
+def regular(root: str, name: str) -> str:
+    """Return the name of a file that may be read, or refuse it."""
     status = status_of(root, name)
     real = os.path.basename(os.path.realpath(os.path.join(root, name)))
     if stat.S_ISDIR(status.st_mode):
@@ -89,13 +90,9 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def bad(name: str, why: str) -> NotPublished:
+def bad(name: str, why: str) -> BadFile:
     """Say what is wrong with a file."""
-    return NotPublished(
-        f"The input file {name!r} {why}",
-        "Nothing was published, and the target is as it was.",
-        "Correct or remove the file, and run again.",
-    )
+    return BadFile(name, why)
 
 
 def spark_path(path: str) -> str:

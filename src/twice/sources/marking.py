@@ -15,6 +15,7 @@ from typing import Any
 
 from twice.fingerprint import HashMemory
 from twice.sources.listing import bad, status_of
+from twice.sources.packing import check_size
 
 ALGORITHMS = ("xxh3", "sha256")
 _RACY_SECONDS = 2.0
@@ -34,9 +35,13 @@ class FileMark:
     young: bool
 
 
-def mark_files(root: str, names: Sequence[str], hashes: HashMemory, algorithm: str = "xxh3") -> Iterator[FileMark]:
+def mark_files(
+    root: str, names: Sequence[str], hashes: HashMemory, max_expanded: int | None = None, algorithm: str = "xxh3"
+) -> Iterator[FileMark]:
     """Hash the files, asking the memory for those that have not changed since the last time."""
     statuses = {name: status_of(root, name) for name in names}
+    for name, status in statuses.items():
+        check_size(name, status, max_expanded)
     hashed_by = "" if algorithm == "xxh3" else f"{algorithm} "
     keys = {name: f"{hashed_by}{name}|{status.st_size}|{token(status)}" for name, status in statuses.items()}
     known = hashes.recall(list(keys.values()))

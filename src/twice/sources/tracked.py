@@ -22,8 +22,9 @@ from twice.fingerprint import Place
 from twice.intervals import parse_length
 from twice.marks import FORGOTTEN, PUBLISHED, SET_ASIDE, Mark, Taken
 from twice.sources import walking
-from twice.sources.contents import bad_file
-from twice.sources.files import Files, FileSet
+from twice.sources.contents import Look, check_beginning, look_into
+from twice.sources.files import Files
+from twice.sources.filesets import FileSet
 from twice.sources.listing import misnamed
 from twice.sources.marking import ALGORITHMS, FileMark, mark_files
 from twice.sources.walking import Entry, walk
@@ -225,6 +226,7 @@ class _Sorting:
         self.waiting: dict[str, str] = {}
         self.copies: dict[str, str] = {}
         self.contents: dict[str, str] = {}
+        self.looks: dict[str, Look] = {}
         self.bytes = 0
 
     def intake(self, entries: Sequence[Entry]) -> Intake:
@@ -236,7 +238,7 @@ class _Sorting:
                 more = len(there) - number
                 break
             self._sort(mark, known)
-        files = FileSet(self.source.files, self.place.root, tuple(self.chosen), self._format())
+        files = FileSet(self.source.files, self.place.root, tuple(self.chosen), self._format()).with_looks(self.looks)
         return Intake(
             self.source,
             files,
@@ -268,7 +270,8 @@ class _Sorting:
         """Leave out what may still be growing, or whose marker is missing."""
         quiet = parse_length(self.source.quiet_for).total_seconds() if self.source.quiet_for else 0.0
         now = time.time()
-        settled, young = [], []
+        settled: list[Entry] = []
+        young: list[Entry] = []
         for entry in entries:
             age = now - entry.mtime_ns / 1e9
             if self.source.done and not self._is_done(entry.path):
@@ -316,17 +319,21 @@ class _Sorting:
     def _hashed(self, paths: Sequence[str]) -> Iterator[FileMark]:
         """Hash files; one that went away meanwhile waits, and one that cannot be read is bad."""
         try:
-            yield from list(mark_files(self.place.root, paths, self.place.hashes, self.source.hash))
-        except NotPublished:
+            yield from list(
+                mark_files(self.place.root, paths, self.place.hashes, self.source.files.largest, self.source.hash)
+            )
+        except BadFile:
             yield from self._hashed_one_by_one(paths)
 
     def _hashed_one_by_one(self, paths: Sequence[str]) -> Iterator[FileMark]:
         for path in paths:
             try:
-                yield from mark_files(self.place.root, [path], self.place.hashes, self.source.hash)
-            except NotPublished as error:
+                yield from mark_files(
+                    self.place.root, [path], self.place.hashes, self.source.files.largest, self.source.hash
+                )
+            except BadFile as error:
                 if os.path.lexists(os.path.join(self.place.root, path)):
-                    self._refuse(Mark(path, 0, 0, "", None, 0, SET_ASIDE), error.what)
+                    self._refuse(Mark(path, 0, 0, "", None, 0, SET_ASIDE), error.reason)
                 else:
                     self.waiting[path] = "it went away"
 
@@ -346,14 +353,25 @@ class _Sorting:
         if other and other != mark.path and self.source.on_copied_file == "skip":
             self.copies[mark.path] = other
             return
-        why = bad_file(mark, self._form(mark.path), self.source.files)
+        why = self._why_bad(mark)
         if why:
             self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SET_ASIDE), why)
             return
         self._take(mark, known)
 
-    def _form(self, path: str) -> str:
-        return self.source.files.form_of([path])
+    def _why_bad(self, mark: FileMark) -> str:
+        """Say why a file cannot be used; where that fails the run, its end is looked at when it is read."""
+        files = self.source.files
+        try:
+            form = files.form_of([mark.path])
+            check_beginning(mark.path, mark.real, files, form)
+            if files.on_bad_file == "set_aside":
+                self.looks[mark.path] = look_into(mark.path, mark.real, files, form)
+        except BadFile as error:
+            return error.reason
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}."
+        return ""
 
     def _take(self, mark: FileMark, known: Mark | None) -> None:
         self.chosen.append(mark)
@@ -390,12 +408,7 @@ class _Sorting:
         if known and known.state == SET_ASIDE and known.content == mark.content:
             return
         if self.source.files.on_bad_file != "set_aside":
-            raise BadFile(
-                f"The input file {mark.path!r} {why}" if not why.startswith("The input file") else why,
-                "Nothing was published, and the target is as it was.",
-                "Correct or remove the file, or say on_bad_file='set_aside', and run again.",
-                mark.path,
-            )
+            raise BadFile(mark.path, why)
         self.marks.append(replace(mark, reason=why))
 
 
