@@ -96,6 +96,7 @@ class Staged:
         keeps: Without a handle: the slot's older rows stay, and have to be there still.
         batches: How many rows each batch of a draft brought, in their order.
         history: Name under which change rows were kept, or nothing.
+        adopted: Name under which the rows from before the first slot are kept, or nothing.
     """
 
     rows: int
@@ -107,6 +108,7 @@ class Staged:
     keeps: bool = False
     batches: tuple[int, ...] = ()
     history: str = ""
+    adopted: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,28 @@ class LookBack:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a tidy removed, and what it left because it may still be needed."""
+    """What a tidy removed, and what it left because it may still be needed.
+
+    `names` are those of change rows that count for nothing, of which there were `change_rows`.
+    """
 
     removed_files: int = 0
     removed_bytes: int = 0
     attempts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    change_rows: int = 0
+    names: tuple[str, ...] = ()
+
+    def __add__(self, other: Swept) -> Swept:
+        """Return what both removed."""
+        return Swept(
+            self.removed_files + other.removed_files,
+            self.removed_bytes + other.removed_bytes,
+            self.attempts + other.attempts,
+            tuple(dict.fromkeys(self.notes + other.notes)),
+            self.change_rows + other.change_rows,
+            self.names + other.names,
+        )
 
 
 @dataclass(frozen=True)
@@ -349,12 +367,14 @@ class Editions:
         own: The name of the rows at hand: a new one for every try, since a later try may have read other inputs.
         replaced: Name of the slot's older rows, or nothing.
         whole: Make the whole table of them, and not only the rows whose keys are touched.
+        adopted: Name under which the rows that the table holds now are to be kept as well, or nothing. It is the first of `names`.
     """
 
     names: tuple[str, ...]
     own: str
     replaced: str = ""
     whole: bool = False
+    adopted: str = ""
 
 
 @runtime_checkable
@@ -367,7 +387,8 @@ class KeepsHistory(Protocol):
     ) -> Staged:
         """Keep the rows under a name, where no reader looks, and write what the table's rows become.
 
-        Rows that are kept count only through a receipt that names them.
+        Rows that are kept count only through a receipt that names them. Where rows are to be adopted, those that the
+        table held before the publish are kept too: they are what was there before the first slot.
         """
 
 

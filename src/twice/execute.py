@@ -465,6 +465,7 @@ class _Attempt:
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
+            adopted=staged.adopted,
             effects=self._intend_effects(part.job.slot, before),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )

@@ -3,7 +3,7 @@
 import itertools
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -89,10 +89,14 @@ def pass_over_versions(make):
 
 
 def pass_over_a_history(make):
-    """Publish a slot whose change rows are kept."""
+    """Publish slots whose change rows are kept, beside rows that were there before; tidy what nothing names."""
     world = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
-    world.put(DAY, ["a"])
-    world.run(DAY)
+    world.fill_by_hand([{"id": "z", "day": date.fromisoformat(DAY)}])
+    take_over(world.store, world.project.ledger, world.target)
+    for ids in (["a"], ["b"]):
+        world.put(DAY, ids)
+        world.run(DAY)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
 
 
 def pass_over_batches(make):

@@ -55,6 +55,7 @@ from twice.merges import MergeRule
 from twice.runs import Receipt, Slot
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
 from twice.slices import Slice, column_taken, missing_column
+from twice.stores import editions as kept_names
 
 Row = Mapping[str, Any]
 
@@ -88,6 +89,14 @@ class Edition:
     generation: int
     rows: tuple[tuple[str, Row], ...]
     made_at: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Change rows that are kept under one name."""
+
+    rows: tuple[Row, ...]
+    kept_at: str
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ class MemoryStore(
     def __init__(self) -> None:
         self._tables: dict[str, list[Version]] = {}
         self._united: dict[str, United] = {}
-        self._history: dict[str, dict[str, list[Row]]] = {}
+        self._history: dict[str, dict[str, Batch]] = {}
         self._beside: dict[str, dict[str, tuple[bytes, float]]] = {}
         self._lock = threading.Lock()
 
@@ -309,14 +318,20 @@ class MemoryStore(
     ) -> Staged:
         """Keep the rows in a list, and hold the table as it will be."""
         source = merges.prepared(self._fitted(work, rows, rule.besides), rule)
-        self._history.setdefault(work.name, {})[editions.own] = source
-        kept = self._history[work.name]
         now = self._newest(work.name)
-        batches = [kept[name] for name in editions.names]
+        if editions.adopted:
+            self._keep(work.name, editions.adopted, self._adopted(work, rule))
+            reach("history.adopted")
+        self._keep(work.name, editions.own, source)
+        reach("history.kept")
+        kept = self._history[work.name]
+        # An older batch may lack columns that came later.
+        blank = dict.fromkeys({*now.columns, *_columns(source), *rule.besides})
         after: Sequence[Row] = ()
-        for batch in batches:
-            after = merges.merged(after, batch, rule).rows
-        touched = {merges.key_of(row, rule.keys) for row in (*source, *kept.get(editions.replaced, ()))}
+        for name in editions.names:
+            after = merges.merged(after, [{**blank, **row} for row in kept[name].rows], rule).rows
+        replaced = kept[editions.replaced].rows if editions.replaced else ()
+        touched = {merges.key_of(row, rule.keys) for row in (*source, *replaced)}
         stay = [row for _, row in self._widened(now, source, rule.besides)]
         if editions.whole:
             made = list(after)
@@ -324,6 +339,19 @@ class MemoryStore(
             made = [row for row in stay if merges.key_of(row, rule.keys) not in touched]
             made += [row for row in after if merges.key_of(row, rule.keys) in touched]
         return Staged(len(source), handle=("merge", made, now.number))
+
+    def _keep(self, table: str, name: str, rows: Sequence[Row]) -> None:
+        self._history.setdefault(table, {})[name] = Batch(tuple(rows), kept_names.now())
+
+    def _adopted(self, work: Work, rule: MergeRule) -> Sequence[Row]:
+        """Return the rows that the plan saw in the table."""
+        seen = self._version(work.name, work.base.version)
+        merges.refuse_mark_in_table(seen.columns, rule)
+        rows = [row for _, row in seen.rows]
+        counts = Counter(merges.key_of(row, rule.keys) for row in rows)
+        keys = [(row, merges.key_of(row, rule.keys)) for row in rows]
+        merges.refuse_keys_there([row for row, key in keys if counts[key] > 1 or None in key], rule)
+        return rows
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
@@ -625,8 +653,33 @@ class MemoryStore(
         return [dict(row) for _, row in chosen.rows]
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Nothing is left over: what was not published is gone with its attempt."""
-        return Swept()
+        """Take away change rows that count for nothing: staged ones are gone with their attempt.
+
+        Whoever planned before the head moves is refused, and keeps its rows anew; so none that goes is counted on.
+        """
+        kept = dict(self._history.get(name, {}))
+        sight = self.look(name)
+        dead = kept_names.uncounted({one: batch.kept_at for one, batch in kept.items()}, sight, live, keep_days)
+        swept = Swept(change_rows=sum(len(kept[one].rows) for one in dead), names=dead)
+        if dry_run or not dead or not sight.exists:
+            return swept if sight.exists else Swept()
+        try:
+            self._move_head(name, sight)
+        except Conflict as error:
+            return Swept(notes=(kept_names.left(error),))
+        reach("history.fenced")
+        for one in dead:
+            del self._history[name][one]
+        reach("history.dropped")
+        return swept
+
+    def _move_head(self, name: str, sight: Sight) -> None:
+        """Refuse every publish that was planned until now."""
+        with self._lock:
+            now = self._newest(name)
+            if now.number != sight.version:
+                raise Conflict("the table moved")
+            self._append(name, replace(now, number=now.number + 1))
 
     def meddle(self, name: str, rows: Sequence[Row], *, restored_to: int | None = None) -> None:
         """Change the table as a stranger would: a foreign write, or a restore of an old version."""
@@ -646,7 +699,9 @@ class MemoryStore(
                 kept, holds = then.rows, then.holds
                 # A restore may bring an older edition back, and then the slot is not gone.
                 gone = late - set(holds)
+            columns = now.columns or _columns(kept)
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)
+            changed = replace(changed, columns=columns)
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
 
 

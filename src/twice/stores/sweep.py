@@ -17,7 +17,7 @@ from dataclasses import replace
 from twice.abilities import Swept
 from twice.errors import Conflict
 from twice.faults import reach
-from twice.runs import is_attempt
+from twice.runs import is_attempt, is_of
 from twice.sight import NO_TABLE
 from twice.stores import manifest as log
 from twice.stores.durable import remove_temporary
@@ -34,7 +34,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
             return _sweep_unborn(table, live, dry_run=dry_run)
         expired = _expired(table, current, keep_days)
         used = _attempts_used(table, current, expired)
-        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used | live))
+        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used and not is_of(a, live)))
         if dry_run:
             return _measure(table, dead)
         # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
@@ -57,7 +57,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
 
 def _sweep_unborn(table: str, live: frozenset[str], *, dry_run: bool) -> Swept:
     """A table that was never published has no log to name attempts in: leave what may be alive."""
-    dead = tuple(a for a in _attempts_staged(table) if a not in live)
+    dead = tuple(a for a in _attempts_staged(table) if not is_of(a, live))
     note = ("the table was never published, so staging was left for its next run",) if dead and not dry_run else ()
     return Swept(attempts=dead if dry_run else (), notes=note)
 

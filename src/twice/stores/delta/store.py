@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -774,6 +774,17 @@ class DeltaStore(
         if not sight.exists:
             return Swept()
         notes = [] if dry_run else self._restate(table, sight)
+        history = self.history_beside(name)
+        swept = Swept()
+        if history:
+            swept = self.tidy_history(name, history, live, keep_days=keep_days, dry_run=dry_run)
+        tables = [table, self.table(history)] if history else [table]
+        files = sum(self._vacuum(one, dry_run=dry_run) for one in tables)
+        notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
+        return swept + Swept(removed_files=files, notes=tuple(notes))
+
+    def _vacuum(self, table: str, *, dry_run: bool) -> int:
+        """Let Delta remove files by its own retention, and tell how many there were."""
         path = f"delta.{_identifier_of_path(table)}"
         session = self.engine.spark.newSession()
         # VACUUM would note itself in the log, outside of the lock that publishes hold.
@@ -781,8 +792,35 @@ class DeltaStore(
         files = session.sql(f"VACUUM {path} DRY RUN").collect()
         if files and not dry_run:
             session.sql(f"VACUUM {path}")
-        notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
-        return Swept(removed_files=len(files), notes=tuple(notes))
+        return len(files)
+
+    def counted(self, history: str, names: Iterable[str]) -> Mapping[str, int]:
+        """Count the rows: what was taken away before still has its number in the log."""
+        found = self.read(history).where(_is_named(names)).groupBy(merging.LABEL).count().collect()
+        return {row[merging.LABEL]: row["count"] for row in found}
+
+    def drop_batches(self, history: str, names: Iterable[str]) -> None:
+        """Commit the removal of their rows."""
+        table = self.table(history)
+        transaction = Transaction(self.engine.spark, table)
+        nothing = frames.read_parquet(self.engine.spark, [], transaction.schema)
+        condition = _is_named(names)
+        actions = transaction.write(nothing, {"replaceWhere": condition}, transaction.partition_columns)
+        numbers = {_RESTATED: max(transaction.last_version_of(_RESTATED), 0) + 1}
+        payload = Payload("tidy", "", "rows", table_id=transaction.table_id)
+        with locked(self.engine.spark, table) as lock:
+            transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite", condition)
+
+    def move_head(self, name: str, sight: Sight) -> None:
+        """Commit the next number of the head, and nothing else."""
+        table = self.table(name)
+        transaction = Transaction(self.engine.spark, table, sight.version)
+        transaction.last_version_of(_OWNER)
+        numbers = {_HEAD: max(transaction.last_version_of(_HEAD), 0) + 1}
+        payload = Payload("tidy", sight.owner, "nothing", table_id=transaction.table_id)
+        with locked(self.engine.spark, table) as lock:
+            _check_owner(log.look(table), sight.owner)
+            transaction.commit(lock, transaction.none(), numbers, payload.to_text(), "Append")
 
     def _restate(self, table: str, sight: Sight) -> list[str]:
         """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
@@ -880,6 +918,11 @@ def _holds_partition(name: str) -> str:
         literal = "NULL" if value == _NULL else string_literal(unquote(value))
         tests.append(f"partitionValues[{string_literal(unquote(column))}] <=> {literal}")
     return "(" + " AND ".join(tests) + ")"
+
+
+def _is_named(names: Iterable[str]) -> str:
+    """Return the condition that rows were kept under one of some names."""
+    return f"{merging.LABEL} IN ({', '.join(map(string_literal, names))})"
 
 
 def _unlink(path: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ from twice.stores import finding, footers, frames, merging, repeats
 from twice.stores import manifest as log
 from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
-from twice.stores.histories import Histories
+from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
@@ -509,7 +509,33 @@ class ParquetStore(
         view = view_at(self.table(name))
         if view:
             return self.tidy_view(name, view, live, keep_days=keep_days, dry_run=dry_run)
-        return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
+        asked: dict[str, Any] = {"keep_days": keep_days, "dry_run": dry_run}
+        history = self.history_beside(name)
+        swept = self.tidy_history(name, history, live, **asked) if history else Swept()
+        tables = [name, history] if history else [name]
+        return sum((sweep(self.table(one), live, **asked) for one in tables), swept)
+
+    def counted(self, history: str, names: Iterable[str]) -> Mapping[str, int]:
+        """Take the counts from the receipts: those of rows that are gone are gone too."""
+        receipts = log.newest(self.table(history)).receipts
+        found = {name_of(slot): receipt.rows for slot, receipt in receipts.items()}
+        return {name: found[name] for name in names if name in found}
+
+    def drop_batches(self, history: str, names: Iterable[str]) -> None:
+        """Link a manifest without their files and receipts; the files go with the versions that name them."""
+        table, away = self.table(history), set(names)
+        current = log.newest(table)
+        files = tuple(file for file in current.files if name_of(file.slot) not in away)
+        receipts = {slot: one for slot, one in current.receipts.items() if name_of(slot) not in away}
+        following = replace(log.successor(current, "tidy"), files=files, receipts=receipts)
+        log.append(table, replace(following, data_version=following.version))
+
+    def move_head(self, name: str, sight: Sight) -> None:
+        """Link a manifest that says what the one before it said."""
+        current = log.newest(self.table(name))
+        if current.version != sight.version:
+            raise Conflict("the table moved")
+        log.append(self.table(name), log.successor(current, "tidy"))
 
 
 def _writers(table: str) -> dict[str, str]:

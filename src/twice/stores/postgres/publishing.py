@@ -349,7 +349,7 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                 raise Conflict("the target moved")
             if one(connection.execute("select to_regclass(%s) is not null", [name.text]))[0]:
                 filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
-                # Rows from before the first slot are a state of their own, which a history cannot take back.
+                # Rows from before the first slot are a state of their own.
                 if moved[1] < 0 and filled:
                     connection.execute(
                         books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values

@@ -15,7 +15,6 @@ from dataclasses import replace
 from psycopg import sql
 
 from twice.abilities import Editions, Leaving, LookBack, Rows, Staged, Work
-from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
@@ -82,13 +81,6 @@ class Stager:
 
     def history(self, rows: Rows, rule: MergeRule, editions: Editions) -> Staged:
         """Stage change rows that will be kept, and of which the table is made."""
-        base = self.work.base
-        if base.exists and not base.receipts and base.data_version >= 0:
-            raise Misuse(
-                f"The table {self.work.name} holds rows from before its first slot.",
-                "They are in no history, so the rows of a slot could not be taken back from them.",
-                "Use merger, or write to a new target.",
-            )
         return self._by_key("history", rows, rule, editions=editions)
 
     def _plain(

@@ -381,13 +381,9 @@ class PostgresStore(
 
         targets = [table, *(self._name(f"{name}/{label}") for label in self.members(name))]
         swept = [tidying.tidy(self._url, one, live, dry_run=dry_run) for one in targets]
+        swept.append(tidying.tidy_history(self._url, table, keep_days=keep_days, dry_run=dry_run))
         swept.append(tidying.tidy_view(self._url, table, dry_run=dry_run))
-        return Swept(
-            sum(one.removed_files for one in swept),
-            sum(one.removed_bytes for one in swept),
-            tuple(attempt for one in swept for attempt in one.attempts),
-            tuple(note for one in swept for note in one.notes),
-        )
+        return sum(swept, Swept())
 
     def roles(self, name: str, owner: str, writer: str, reader: str, *, apply: bool) -> list[str]:
         """Return the statements that give a view an owner, a writer and a reader; carried out if asked."""
