@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,11 @@ def fill_slot(
         Held: It builds on a slot that failed, or waits itself and nobody asked for it by name.
         TwiceError: As `execute` does; the ledger knows then when the run is due again.
     """
-    return _Filling(project, pipeline, slot, asked or Asked(), approve).fill()
+    wanted = asked or Asked()
+    waits = _due_row(project, pipeline, slot) if wanted.by_calendar else None
+    if waits and not wanted.force:
+        return _taken_on_a_walk(project, pipeline, waits, wanted, approve)
+    return _Filling(project, pipeline, slot, wanted, approve).fill()
 
 
 class _Filling:
@@ -78,8 +82,6 @@ class _Filling:
         self.declined = False
 
     def fill(self) -> Outcome:
-        if self.asked.by_calendar:
-            self._leave_what_waits()
         try:
             outcome = self._tried()
         except Exception as error:
@@ -146,12 +148,6 @@ class _Filling:
                 f"Look for what ends it, then: twice dead requeue {name_of(self.slot)}",
             )
 
-    def _leave_what_waits(self) -> None:
-        """A walk over all that is due takes a failed slot when its time has come, and one that was set aside never."""
-        row = retries.find(self.project.ledger, self.slot.text)
-        if row and not row.is_due(datetime.now(UTC)):
-            raise Held(f"{self.slot.label} of {self.pipeline.name} {_state(row)}.", _last(row), _way_out(row))
-
     def _is_tried_at_once(self, error: BaseException) -> bool:
         if self.declined or verdict(error) != AGAIN:
             return False
@@ -211,7 +207,7 @@ def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: dat
         state=retries.DUE,
         tries=0,
         generation=generation,
-        asked=retries.plain({"force": asked.force, "accept": asked.accept}),
+        asked=retries.plain(asked.lasting),
         parameters=parameters,
         kind="",
         error="",
@@ -276,6 +272,56 @@ def per_hour(project: Project) -> int:
     return int(project.settings["retries.per_hour"])
 
 
+# ---------------------------------------------------------------------- a walk over all that is due
+
+
+def _due_row(project: Project, pipeline: Pipeline, slot: Slot) -> Again | None:
+    """Return the record of a slot that failed, or was killed, and whose time has come.
+
+    Raises:
+        Held: Its time has not come, or it was set aside.
+    """
+    now = datetime.now(UTC)
+    row = retries.find(project.ledger, slot.text)
+    if row is None and project.retries_of(pipeline):
+        for record in retries.died(project.ledger, slot.text):
+            _enlist(project, record, now)
+            row = retries.find(project.ledger, slot.text)
+    if row and not row.is_due(now):
+        raise Held(f"{slot.label} of {pipeline.name} {_state(row)}.", _last(row), _way_out(row))
+    return row
+
+
+def _taken_on_a_walk(
+    project: Project, pipeline: Pipeline, row: Again, asked: Asked, approve: Callable[[Plan], None] | None
+) -> Outcome:
+    """Take what is due as `twice retry` does: nobody asked for this slot anew, so it is asked for as the first time."""
+    slot = Slot.parse(row.slot)
+    with _taking(project, row, datetime.now(UTC)) as taken:
+        if taken:
+            asked = replace(asked, **json.loads(taken.asked))
+        elif retries.spent(project.ledger, datetime.now(UTC)) >= per_hour(project):
+            raise Held(
+                f"{slot.label} of {pipeline.name} is due again, and the budget of retries for this hour is used up.",
+                _last(row),
+                "twice retry takes it in the next hour; twice run takes it now.",
+            )
+        return _Filling(project, pipeline, slot, asked, approve, taken).fill()
+
+
+@contextmanager
+def _taking(project: Project, row: Again, now: datetime) -> Iterator[Again | None]:
+    """Take a run for as long as the block works; None if it is not due any more, or the budget is used up.
+
+    Raises:
+        Busy: Another job has it.
+    """
+    with project.ledger.lease(retries.lease_name(row.slot), retries.new_taker()):
+        taken = retries.take(project.ledger, _with_generation(project, row), now, per_hour(project))
+        reach("retry.taken")
+        yield taken
+
+
 # ---------------------------------------------------------------------- the periodic job
 
 
@@ -335,7 +381,9 @@ def _enlist(project: Project, record: AttemptRecord, now: datetime) -> None:
     except TwiceError:
         return
     if project.retries_of(pipeline):
-        row = new_row(slot, Asked(), record.generation, retries.plain(pipeline.parameters), now)
+        given = json.loads(record.parameters or "{}")
+        parameters = retries.plain({name: given.get(name, value) for name, value in pipeline.parameters.items()})
+        row = new_row(slot, Asked(**json.loads(record.asked or "{}")), record.generation, parameters, now)
         what = f"The process of attempt {record.attempt} ended before the run did."
         retries.enlist(project.ledger, record, replace(row, tries=1, kind="Died", error=what))
 
@@ -344,9 +392,7 @@ def _retried(project: Project, row: Again, now: datetime) -> Retried | None:
     """Take one run and try it; None if another job has it or had it."""
     slot = Slot.parse(row.slot)
     try:
-        with project.ledger.lease(retries.lease_name(row.slot), retries.new_taker()):
-            taken = retries.take(project.ledger, _with_generation(project, row), now, per_hour(project))
-            reach("retry.taken")
+        with _taking(project, row, now) as taken:
             return _tried_again(project, slot, taken) if taken else None
     except Busy:
         return None
@@ -363,10 +409,9 @@ def _with_generation(project: Project, row: Again) -> Again:
 
 
 def _tried_again(project: Project, slot: Slot, taken: Again) -> Retried:
-    said: dict[str, Any] = json.loads(taken.asked)
-    asked = Asked(bool(said["force"]), bool(said["accept"]))
     try:
         pipeline = project.writer_of(slot)
+        asked = Asked(**json.loads(taken.asked))
         return Retried(slot, _Filling(project, pipeline, slot, asked, None, taken).fill())
     except TwiceError as error:
         return Retried(slot, None, error, retries.find(project.ledger, slot.text))

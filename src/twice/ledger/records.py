@@ -14,7 +14,11 @@ BAD = ("failed", "refused", "unknown", "died")
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One start of work on a slot."""
+    """One start of work on a slot.
+
+    `asked` and `parameters` are JSON: what it was asked for, so that a retry is asked for the same. Both are empty where an
+    older Twice, or a refusal, wrote the record.
+    """
 
     attempt: str
     slot: str
@@ -33,6 +37,8 @@ class AttemptRecord:
     host: str = ""
     pid: int = 0
     plan: str = ""
+    asked: str = ""
+    parameters: str = ""
 
 
 @dataclass(frozen=True)
