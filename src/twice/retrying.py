@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from twice.considered import Considered, consider
 from twice.decide import Asked
-from twice.errors import Busy, Held, NotPublished, TwiceError, Waiting
+from twice.errors import Busy, EffectOwed, Held, NotPublished, TwiceError, Waiting
 from twice.events import Event
 from twice.execute import execute
 from twice.explain import explain
 from twice.faults import reach
+from twice.holding import check_earlier, last_error, may_be_held, name_of, state_of, way_out
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, retries
 from twice.ledger.retries import Again
@@ -132,8 +132,8 @@ class _Filling:
         if not plan.skips:
             self._check_last_try()
             self.generation = self.generation or plan.generation
-            if self.pipeline.pattern.in_order and not self.asked.force:
-                _check_earlier(self.project, self.slot)
+            if may_be_held(self.pipeline, self.asked):
+                check_earlier(self.project, self.slot)
         if self.approve:
             self.declined = True  # until they say otherwise: a no, however it is said, is no failure of the run
             self.approve(plan)
@@ -149,7 +149,7 @@ class _Filling:
             )
 
     def _is_tried_at_once(self, error: BaseException) -> bool:
-        if self.declined or verdict(error) != AGAIN:
+        if self.declined or verdict(error) != AGAIN or _not_before(error):
             return False
         allowed = retries.spend(self.project.ledger, self.slot.text, datetime.now(UTC), per_hour(self.project))
         if allowed:
@@ -187,7 +187,7 @@ class _Filling:
             kind=type(error).__name__,
             error=str(error) if isinstance(error, TwiceError) else explain(error),
             last_failed_at=retries.moment_text(now),
-            due_at=retries.moment_text(now + policy.wait_after(tries, self.slot.text)),
+            due_at=max(retries.moment_text(now + policy.wait_after(tries, self.slot.text)), _not_before(error)),
         )
 
     def _asked_row(self, before: Again | None, now: datetime) -> Again:
@@ -196,6 +196,11 @@ class _Filling:
         if before is None or self.taken:
             return before or new
         return replace(before, asked=new.asked, parameters=new.parameters, generation=self.generation)
+
+
+def _not_before(error: BaseException) -> str:
+    """Return until when it would be of no use to try again: a service asked to be left alone."""
+    return error.not_before if isinstance(error, EffectOwed) else ""
 
 
 def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: datetime) -> Again:
@@ -215,56 +220,6 @@ def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: dat
         last_failed_at=retries.moment_text(now),
         due_at=retries.moment_text(now),
     )
-
-
-def _check_earlier(project: Project, slot: Slot) -> None:
-    """Refuse a slot whose predecessors failed: what it does to the table depends on them.
-
-    Raises:
-        Held: One of them is due again, or was set aside.
-    """
-    for row in retries.of_target(project.ledger, slot.target.text):
-        other = Slot.parse(row.slot)
-        if other.interval and slot.interval and other.interval.start < slot.interval.start:
-            raise Held(
-                f"{slot.label} of {slot.pipeline} waits for {other.label}, which {_state(row)}.",
-                f"What a slot does to the table depends on the slots before it. {_last(row)}",
-                _way_out(row),
-            )
-
-
-def planned(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Considered:
-    """Say what a run would do, and whether it would be held; change nothing."""
-    found = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked)
-    if found.plan.skips or asked.force or not pipeline.pattern.in_order:
-        return found
-    try:
-        _check_earlier(project, slot)
-    except Held as held:
-        return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, f"a run would be held: {held.what}")))
-    return found
-
-
-def _state(row: Again) -> str:
-    return "was set aside after its last try" if row.is_dead else f"failed and is due again at {row.due_at[:19]}Z"
-
-
-def _last(row: Again) -> str:
-    return f"Its last error, after {row.tries} tries: {row.error.splitlines()[0] if row.error else row.kind}"
-
-
-def _way_out(row: Again) -> str:
-    name = name_of(Slot.parse(row.slot))
-    if row.is_dead:
-        return f"See: twice dead show {name}. Correct the cause, then: twice dead requeue {name}"
-    return "twice retry takes it when its time has come; twice run takes it now."
-
-
-def name_of(slot: Slot) -> str:
-    """Return what people type to name a slot: the pipeline, and its time or key."""
-    if slot.interval:
-        return f"{slot.pipeline} --at {slot.label}"
-    return f"{slot.pipeline} --key {slot.part}" if slot.part else slot.pipeline
 
 
 def per_hour(project: Project) -> int:
@@ -288,7 +243,7 @@ def _due_row(project: Project, pipeline: Pipeline, slot: Slot) -> Again | None:
             _enlist(project, record, now)
             row = retries.find(project.ledger, slot.text)
     if row and not row.is_due(now):
-        raise Held(f"{slot.label} of {pipeline.name} {_state(row)}.", _last(row), _way_out(row))
+        raise Held(f"{slot.label} of {pipeline.name} {state_of(row)}.", last_error(row), way_out(row))
     return row
 
 
@@ -303,7 +258,7 @@ def _taken_on_a_walk(
         elif retries.spent(project.ledger, datetime.now(UTC)) >= per_hour(project):
             raise Held(
                 f"{slot.label} of {pipeline.name} is due again, and the budget of retries for this hour is used up.",
-                _last(row),
+                last_error(row),
                 "twice retry takes it in the next hour; twice run takes it now.",
             )
         return _Filling(project, pipeline, slot, asked, approve, taken).fill()

@@ -57,6 +57,8 @@ def effects_list(folder: str | None, output: str) -> None:
     if any(row.state in OWED for row in found):
         print("To call what is owed: twice effects deliver")
     for row in found:
+        if row.state in OWED and row.waits:
+            print(_patience(row))
         if row.state not in OWED:
             key = row.effect_key[:_SHORT]
             again = f", twice effects deliver {key} calls it" if row.call else ""
@@ -73,7 +75,7 @@ def effects_list(folder: str | None, output: str) -> None:
 def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
     """Make the calls that are owed, each with its own key; with KEY the one that is named, whatever its state.
 
-    What is unknown or was refused is called only if it is named.
+    What is unknown or was refused is called only if it is named. Services that asked to be left alone for a while are.
 
     \b
     Examples:
@@ -83,8 +85,9 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
     project = Project.open(folder)
     _believe_the_stores(project)
     owed = [row for row in effects.counting(project.ledger) if row.state in OWED]
+    waiting = [row for row in owed if row.waits] if not key else []
     called, troubles = [], []
-    for row in [_named(project, key)] if key else owed:
+    for row in [_named(project, key)] if key else (row for row in owed if row not in waiting):
         if not row.call:
             raise Misuse(
                 f"The call of {row.label} was lost with a ledger.",
@@ -92,17 +95,26 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
                 f"Say what happened: twice effects confirm {row.effect_key[:_SHORT]}, or forget.",
             )
         try:
-            if deliver(project.outside, project.ledger, row):
+            if deliver(project.outside, project.ledger, row, by_name=bool(key)):
                 called.append(row)
         except EffectOwed as error:
             troubles.append(error)
     if output == "json":
-        print_json({"confirmed": [asdict(row) for row in called], "owed": list(map(str, troubles))})
+        shown = {"confirmed": called, "waiting": waiting}
+        facts = {name: [asdict(row) for row in rows] for name, rows in shown.items()}
+        print_json({**facts, "owed": list(map(str, troubles))})
     else:
         print(f"{count(len(called), 'call')} confirmed, {len(troubles)} still owed.")
-        for trouble in troubles:
-            print(trouble)
+        for line in (*troubles, *map(_patience, waiting)):
+            print(line)
     return EffectOwed.exit_code if troubles else 0
+
+
+def _patience(row: EffectRecord) -> str:
+    return (
+        f"{row.label} waits until {row.not_before}, as its service asked. At once: twice effects deliver"
+        f" {row.effect_key[:_SHORT]}"
+    )
 
 
 def _believe_the_stores(project: Project) -> None:

@@ -13,10 +13,11 @@ from twice.backfills import worst
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Busy, Misuse, TwiceError
+from twice.holding import name_of
 from twice.ledger import retries
 from twice.ledger.retries import Again
 from twice.project import Project
-from twice.retrying import Budget, Retried, name_of, retry_due
+from twice.retrying import Budget, Retried, retry_due
 from twice.runs import Slot
 
 _HISTORY = 20

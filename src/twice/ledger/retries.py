@@ -63,6 +63,10 @@ class Again:
         """Tell whether another edition was asked for although nothing changed."""
         return bool(json.loads(self.asked)["force"])
 
+    def is_settled_by(self, generation: int) -> bool:
+        """Tell whether a published edition is what was asked for: of a forced run, its own or a later one."""
+        return not self.is_forced or 0 < self.generation <= generation
+
     def is_due(self, now: datetime) -> bool:
         """Tell whether its time has come."""
         return self.state == DUE and self.due_at <= moment_text(now)
@@ -105,7 +109,7 @@ def ended_well(ledger: Ledger, generations: Mapping[str, int]) -> None:
     A run that was forced stays due until its edition is there: that an older one is fine is not what was asked.
     """
     rows = [row for slot in generations if (row := find(ledger, slot))]
-    known = [row.slot for row in rows if not row.is_forced or 0 < row.generation <= generations[row.slot]]
+    known = [row.slot for row in rows if row.is_settled_by(generations[row.slot])]
     if known:
         reach("retry.ended.well")
         with ledger.transaction() as db:

@@ -145,6 +145,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX attempts_by_state ON attempts (state, started_at);
     """,
     """
+    ALTER TABLE effects ADD COLUMN not_before TEXT NOT NULL DEFAULT '';
     ALTER TABLE attempts ADD COLUMN asked TEXT NOT NULL DEFAULT '';
     ALTER TABLE attempts ADD COLUMN parameters TEXT NOT NULL DEFAULT '';
     CREATE TABLE tallies (
