@@ -239,7 +239,7 @@ def test_a_walk_over_all_that_is_due_leaves_what_waits_alone(tmp_path):
 def test_the_budget_stops_a_storm(tmp_path):
     world = world_of(tmp_path, Failing(99), every="1 hour", start=f"{DAY}T00:00:00Z")
     world.project.settings.values["retries.per_hour"] = replace(
-        world.project.settings.values["retries.per_hour"], value=2.0
+        world.project.settings.values["retries.per_hour"], value=2
     )
     for hour in range(4):
         with pytest.raises(twice.NotPublished):
@@ -424,7 +424,7 @@ def test_a_walk_spends_of_the_budget_and_says_so(tmp_path):
     with pytest.raises(twice.NotPublished):
         world.run(DAY)
     per_hour = world.project.settings.values["retries.per_hour"]
-    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=1.0)
+    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=1)
     long_ago = "2000-01-01T00:00:00.000Z"
     for _ in range(2):
         retries.note(world.project.ledger, world.slot(DAY), lambda row: replace(row, due_at=long_ago))
@@ -445,7 +445,7 @@ def test_a_run_by_name_says_anew_what_is_asked(tmp_path):
 def test_a_budget_of_nothing_switches_retries_off(tmp_path):
     world = world_of(tmp_path, Failing(9))
     per_hour = world.project.settings.values["retries.per_hour"]
-    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=0.0)
+    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=0)
     with pytest.raises(twice.NotPublished):
         world.run(DAY)
     assert world.row() is None

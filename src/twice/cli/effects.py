@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import count, debug_option, first_line, output_option, print_json, print_records, project_option
 from twice.effects import deliver
 from twice.errors import EffectOwed, Misuse
 from twice.ledger import effects
@@ -15,6 +17,17 @@ from twice.project import Project
 from twice.runs import Slot
 
 _SHORT = 12
+_COLUMNS: dict[str, Callable[[EffectRecord], Any]] = {
+    "key": lambda row: row.effect_key[:_SHORT],
+    "pipeline": lambda row: row.pipeline,
+    "slot": lambda row: Slot.parse(row.slot).label,
+    "generation": lambda row: row.generation,
+    "effect": lambda row: row.name,
+    "form": lambda row: row.form,
+    "state": lambda row: row.state,
+    "tries": lambda row: row.tries,
+    "last answer": lambda row: first_line(row.answer),
+}
 
 
 @click.group("effects")
@@ -35,25 +48,8 @@ def effects_list(folder: str | None, output: str) -> None:
     """
     project = Project.open(folder, only_looking=True)
     found = effects.counting(project.ledger)
-    if output == "json":
-        print_json({"effects": [asdict(row) for row in found]})
+    if not print_records("effects", found, _COLUMNS, output=output, empty="No call is owed."):
         return
-    columns = ["key", "pipeline", "slot", "generation", "effect", "form", "state", "tries", "last answer"]
-    rows = [
-        [
-            row.effect_key[:_SHORT],
-            row.pipeline,
-            Slot.parse(row.slot).label,
-            row.generation,
-            row.name,
-            row.form,
-            row.state,
-            row.tries,
-            row.answer[:80],
-        ]
-        for row in found
-    ]
-    print_table(columns, rows, empty="No call is owed.")
     if any(row.state in OWED for row in found):
         print("To call what is owed: twice effects deliver")
     for row in found:
