@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from twice.errors import Misuse
@@ -87,6 +86,8 @@ def asked_wait(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _moment(text: str) -> datetime | None:
+    from email.utils import parsedate_to_datetime  # it loads sockets and more, and few answers name a date
+
     try:
         found = parsedate_to_datetime(text)
     except (ValueError, TypeError):
