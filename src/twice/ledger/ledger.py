@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from twice.ledger.ends import UNDECIDED, note_end
@@ -30,7 +30,7 @@ class Ledger(Leases):
         with self.transaction() as db:
             name = new_attempt(self.id, _next_counter(db))
             named = replace(record, attempt=name, started_at=self.now(db), host=me.host, pid=me.pid)
-            insert(db, "attempts", asdict(named))
+            insert(db, "attempts", vars(named))
         return named
 
     def end(self, attempt: str, state: str, reason: str = "") -> None:
@@ -187,8 +187,9 @@ def _attempt(row: Row) -> AttemptRecord:
 
 
 def _next_counter(db: Connection) -> int:
-    db.execute("INSERT INTO facts (name, value) VALUES ('attempts', '0') ON CONFLICT (name) DO NOTHING")
-    db.execute("UPDATE facts SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name='attempts'")
+    counted = db.execute("UPDATE facts SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name='attempts'")
+    if not counted.rowcount:
+        db.execute("INSERT INTO facts (name, value) VALUES ('attempts', '1')")
     found = db.execute("SELECT value FROM facts WHERE name='attempts'").fetchone()
     return int(found["value"]) if found else 0
 
