@@ -21,6 +21,7 @@ from twice.execute import execute
 from twice.findings import Finding
 from twice.fingerprint import Inputs, Source
 from twice.handovers import restore as go_back
+from twice.holding import planned
 from twice.intervals import Schedule, aware
 from twice.jobs import Job, Outcome
 from twice.merges import MergeRule
@@ -35,7 +36,7 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
-from twice.retrying import fill_slot, planned
+from twice.retrying import fill_slot
 from twice.rules import Rule, rules_of
 from twice.runs import Run, Slot, Target, check_name
 from twice.sight import Sight

@@ -34,6 +34,11 @@ class Asked:
     following: bool = False
     by_calendar: bool = False
 
+    @property
+    def lasting(self) -> dict[str, bool]:
+        """What a retry has to be asked for, too: the rest belongs to one invocation."""
+        return {"force": self.force, "accept": self.accept}
+
 
 @dataclass(frozen=True)
 class Question:

@@ -96,7 +96,12 @@ class OutcomeUnknown(TwiceError):
 
 
 class EffectOwed(OutcomeUnknown):
-    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed."""
+    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed.
+
+    `not_before` is the time until which its service asked to be left alone, if it did.
+    """
+
+    not_before: str = ""
 
 
 class Fenced(TwiceError):

@@ -51,6 +51,7 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
 from twice.ledger.records import OPEN
+from twice.ledger.retries import plain
 from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
 from twice.replays import start_of
@@ -270,6 +271,8 @@ class _Attempt:
             state=OPEN,
             version_before=plan.base.version if plan.base.exists else None,
             plan=json.dumps(plan.to_json()),
+            asked=plain(self.asked.lasting),
+            parameters=plain(self.job.parameters),
         )
 
     def _wait_for_target(self) -> None:

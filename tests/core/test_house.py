@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
     ("masks", "errors", "faults", "explain", "light", "confidential", "postgres"),
-    ("intervals", "calls"),
+    ("intervals", "calls", "http_calls"),
     ("runs", "placeholders", "findings"),
     ("events", "slices", "sight", "marks", "columns", "merges", "statements", "rules", "asides"),
     ("abilities", "fingerprint", "replays"),
@@ -25,7 +25,7 @@ LAYERS = (
     ("execute",),
     ("engine", "pipelines", "transforms"),
     ("project", "signals"),
-    ("retrying", "intakes", "backfills", "metrics", "forecasts", "timeline", "upstream", "lint", "checks"),
+    ("holding", "retrying", "intakes", "backfills", "metrics", "forecasts", "timeline", "upstream", "lint", "checks"),
     ("api", "advice"),
     ("testing", "prover"),
     ("cli",),

@@ -2,7 +2,7 @@
 
 `export` writes all tables to a file: a first line that names the ledger, one line for each row, and a
 last line with their number, so that a file that was cut short is noticed. Leases stay behind: they are
-promises of processes that speak to the old place, judged by its clock. A ledger with live runs is not
+promises of processes that speak to the old place, judged by its clock. Runs are counted anew where they arrive. A ledger with live runs is not
 exported, since their ends would be missing from the copy.
 
 `import_` takes all of it into an empty ledger in one transaction, with the ledger's id: targets stay
@@ -30,8 +30,9 @@ from twice.ledger.ledger import Ledger, ledger_id
 from twice.ledger.migrating import refuse_newer, tables
 from twice.ledger.schema import VERSION
 from twice.ledger.tables import Connection, inserting
+from twice.ledger.tallies import count_all
 
-_LEFT_BEHIND = ("leases",)
+_LEFT_BEHIND = ("leases", "tallies")
 _AT_ONCE = 1000
 
 
@@ -95,6 +96,7 @@ def import_(ledger: Ledger, file: str) -> Moved:
         reach("ledger.import.cleared")
         for table, group in groupby(_read(file), key=lambda pair: pair[0]):
             _fill(db, table, (row for _, row in group))
+        count_all(db)
         reach("ledger.import.filled")
         if ledger_id(db) != name:
             raise Misuse(f"{file} names no ledger in its facts.", "It is not what was exported. Nothing changed.")

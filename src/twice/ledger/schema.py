@@ -162,5 +162,19 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX files_by_state ON files (target, state)
     """,
+    """
+    ALTER TABLE effects ADD COLUMN not_before TEXT NOT NULL DEFAULT '';
+    ALTER TABLE attempts ADD COLUMN asked TEXT NOT NULL DEFAULT '';
+    ALTER TABLE attempts ADD COLUMN parameters TEXT NOT NULL DEFAULT '';
+    CREATE TABLE tallies (
+        pipeline TEXT NOT NULL,
+        state TEXT NOT NULL,
+        runs INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        PRIMARY KEY (pipeline, state)
+    );
+    INSERT INTO tallies (pipeline, state, runs, rows)
+        SELECT pipeline, state, count(*), coalesce(sum(rows), 0) FROM attempts WHERE state <> 'started' GROUP BY pipeline, state;
+    """,
 )
 VERSION = len(MIGRATIONS)
