@@ -18,7 +18,8 @@ from twice.fingerprint import Place
 from twice.pipelines import Pipeline, pipeline
 from twice.project import Project
 from twice.prover import Snapshot
-from twice.sources.files import Files, FileSet
+from twice.sources.files import Files
+from twice.sources.filesets import FileSet
 from twice.stores import manifest
 from twice.stores.histories import name_of
 from twice.stores.memory import MemoryStore

@@ -118,7 +118,7 @@ def test_a_receipt_survives_json():
 
 def test_a_receipt_ignores_what_a_later_twice_added():
     receipt = receipt_of("v1:out:memory:lake/out:key=a")
-    assert Receipt.from_json({**receipt.to_json(), "positions": {"0": 17}, "marks": []}) == receipt
+    assert Receipt.from_json({**receipt.to_json(), "positions": {"0": 17}, "later": []}) == receipt
 
 
 def test_a_receipt_keeps_the_version_in_which_it_was_first_written():

@@ -7,11 +7,13 @@ lock, and every ability is there. The core is tested on it without a JVM.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any, ClassVar
 
 from twice import merges
@@ -21,8 +23,11 @@ from twice.abilities import (
     Drafts,
     Editions,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
+    KeepsBeside,
     KeepsHistory,
+    Leaving,
     LookBack,
     Merges,
     Opening,
@@ -37,9 +42,11 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TakesIn,
     TransactsTables,
     UnitesTables,
     Work,
+    label_taken,
 )
 from twice.columns import fit
 from twice.errors import Conflict, Misuse, NotPublished
@@ -112,10 +119,13 @@ class MemoryStore(
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
 ):
     """Tables as lists in this process."""
 
@@ -126,6 +136,7 @@ class MemoryStore(
         self._tables: dict[str, list[Version]] = {}
         self._united: dict[str, United] = {}
         self._history: dict[str, dict[str, Batch]] = {}
+        self._beside: dict[str, dict[str, tuple[bytes, float]]] = {}
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
@@ -134,6 +145,7 @@ class MemoryStore(
         copied._tables = {name: list(versions) for name, versions in self._tables.items()}
         copied._united = dict(self._united)
         copied._history = {name: dict(kept) for name, kept in self._history.items()}
+        copied._beside = {name: dict(kept) for name, kept in self._beside.items()}
         return copied
 
     @classmethod
@@ -211,6 +223,41 @@ class MemoryStore(
         kept = self._fitted(work, self.labelled(rows, lineage, work.slot) if lineage else rows)
         outside = sum(not check.holds(row) for row in kept) if check else 0
         return Staged(len(kept), outside, handle=("slot", kept))
+
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Hold the rows to be added, and what leaves with them."""
+        kept = self._fitted(work, rows)
+        columns = self._newest(work.name).columns
+        if leaving and columns and leaving.column not in columns:
+            raise leaving.untold(work.name)
+        if leaving:
+            leaving.refuse_unknown(sum(row.get(leaving.column) is None for row in kept))
+        outside = sum(not check.holds(row) for row in kept) if check else 0
+        return Staged(len(kept), outside, handle=("take", kept, leaving))
+
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body in a dictionary."""
+        with self._lock:
+            kept = self._beside.setdefault(name, {})
+            if label in kept:
+                raise label_taken(label)
+            reach("memory.beside")
+            kept[label] = (body, time.time())
+
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there."""
+        found = self._beside.get(name, {}).get(label)
+        return found[0] if found else None
+
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time at which it was kept."""
+        return {label: kept_at for label, (_, kept_at) in self._beside.get(name, {}).items()}
+
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+        with self._lock:
+            for label in labels:
+                self._beside.get(name, {}).pop(label, None)
 
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Hold the rows of several tables under the target."""
@@ -458,7 +505,7 @@ class MemoryStore(
             known = now.receipts.get(receipt.slot)
             if (known.generation if known else 0) + 1 != receipt.generation:
                 raise Conflict("the slot's fence moved")
-        if staged.keeps and work.slot in now.ended:
+        if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
             raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", receipts[0].owner):
             raise Conflict("another ledger took the table")
@@ -521,6 +568,10 @@ class MemoryStore(
         there = self._widened(now, staged.handle[1])
         if staged.handle[0] == "slice":
             return tuple(kept for kept in there if not staged.handle[2].holds(kept[1])) + new
+        if staged.handle[0] == "take":
+            leaving: Leaving | None = staged.handle[2]
+            values = set(leaving.values) if leaving else set[str]()
+            return tuple(one for one in there if not (leaving and one[1].get(leaving.column) in values)) + new
         column = staged.lineage or ""
         return tuple((s, row) for s, row in there if s != work.slot and row.get(column) != work.slot) + new
 
@@ -565,6 +616,13 @@ class MemoryStore(
             for rows in several[:sample]
         )
         return Repeats(len(several), sum(map(len, several)), shown)
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Compare texts: in memory a column has no type."""
+        for column in values.keys() - self._newest(name).columns:
+            raise missing_column(column, self._newest(name).columns)
+        found = (row for row in self.read(name) if all(str(row[key]) == text for key, text in values.items()))
+        return list(islice(found, limit))
 
     def needs_spark_for_repeats(self, name: str) -> bool:
         """Lists are counted here."""

@@ -20,6 +20,7 @@ from twice.faults import reach
 from twice.runs import is_attempt, is_of
 from twice.sight import NO_TABLE
 from twice.stores import manifest as log
+from twice.stores.durable import remove_temporary
 from twice.stores.manifest import Manifest
 
 _DAY_SECONDS = 86_400.0
@@ -50,7 +51,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         found = _measure(table, dead)
         for attempt in dead:
             shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)
-        _remove_temporary(table)
+        remove_temporary(log.log_folder(table), ".tombstone")
         return found
 
 
@@ -94,13 +95,3 @@ def _measure(table: str, attempts: tuple[str, ...]) -> Swept:
         for name in names
     ]
     return Swept(len(sizes), sum(sizes), attempts)
-
-
-def _remove_temporary(table: str) -> None:
-    """Remove manifests that were written and never linked, once they are surely nobody's."""
-    folder = log.log_folder(table)
-    for entry in os.scandir(folder):
-        if (
-            entry.name.startswith(".tmp-") or entry.name.endswith(".tombstone")
-        ) and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
-            os.unlink(entry.path)

@@ -20,6 +20,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -46,10 +47,12 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, manifest, merging, repeats
+from twice.stores import finding, footers, frames, manifest, merging, repeats
+from twice.stores.beside import Beside
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
+from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
@@ -102,6 +105,8 @@ class _Written:
 class DeltaStore(
     Views,
     Histories,
+    Takes,
+    Beside,
     frames.SparkRows,
     Store,
     ReplacesTable,
@@ -114,6 +119,7 @@ class DeltaStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
@@ -571,7 +577,9 @@ class DeltaStore(
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
             _check_owner(now, receipts[0].owner)
-            if staged.keeps and work.slot in now.ended:
+            if work.compares_head:
+                _check_head(now, work.base)
+            if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
                 raise Conflict("the rows that were to be kept are gone")
             _check_start(table, written.starts_from)
             reach("delta.locked")
@@ -607,6 +615,12 @@ class DeltaStore(
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
+        if not transaction.exists:
+            raise NotPublished(
+                f"There is no table {work.name} yet, and no columns to make one of.",
+                "A receipt alone makes no Delta table, so nothing was published.",
+                "Publish a frame without rows: it has columns.",
+            )
         transaction.keep_versions(work.keep_days)
         transaction.reads_all()
         return _Written(transaction, transaction.none(), "nothing")
@@ -675,6 +689,10 @@ class DeltaStore(
     def needs_spark_for_repeats(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let Delta's own reader find the rows."""
+        return finding.by_spark(self.read(name), values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that the newest version names and that are not there."""
@@ -850,6 +868,13 @@ def _check_owner(now: Sight, owner: str) -> None:
     """The owner is compared under the lock, where no other publish can change it."""
     if now.owner not in ("", owner):
         raise Conflict("another ledger took the table")
+
+
+def _check_head(now: Sight, base: Sight) -> None:
+    """Whoever publishes holds the lock, so this sees what Delta would not take for a conflict; maintenance is none."""
+    fences = [{slot: found.generation for slot, found in sight.receipts.items()} for sight in (now, base)]
+    if fences[0] != fences[1] or (now.data_version, now.outside) != (base.data_version, base.outside):
+        raise Conflict("the head moved")
 
 
 def _check_start(table: str, version: int | None) -> None:

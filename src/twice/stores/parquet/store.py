@@ -22,6 +22,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -48,11 +49,13 @@ from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
-from twice.stores import footers, frames, merging, repeats
+from twice.stores import finding, footers, frames, merging, repeats
 from twice.stores import manifest as log
+from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
+from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
 
@@ -89,6 +92,8 @@ class _Written:
 class ParquetStore(
     Views,
     Histories,
+    Takes,
+    Beside,
     frames.SparkRows,
     Store,
     ReplacesTable,
@@ -101,6 +106,7 @@ class ParquetStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Tables of Parquet files under one root, visible through their manifests."""
@@ -324,11 +330,15 @@ class ParquetStore(
 
     def _touched(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
         """Return the files of all partitions in which a row is updated or deleted."""
+        partitions = {file.partition for file in self._files_at(name, base, found)}
+        return tuple(file for file in base.files if file.partition in partitions)
+
+    def _files_at(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
+        """Return the files of a version that Spark names by these addresses."""
         table = os.path.realpath(self.table(name))
         paths = (unquote(urlparse(path).path) for path in found)
         relative = {os.path.relpath(os.path.realpath(path), table) for path in paths}
-        partitions = {file.partition for file in base.files if file.path in relative}
-        return tuple(file for file in base.files if file.partition in partitions)
+        return tuple(file for file in base.files if file.path in relative)
 
     def _fitted(self, work: Work, rows: Rows) -> tuple[Any, _Scope]:
         """Return the rows as the table holds them, and what the publish compares."""
@@ -417,7 +427,7 @@ class ParquetStore(
         """Return the rows of the newest version, or of an older one that is kept."""
         table = self.table(name)
         chosen = log.newest(table) if version is None else log.load(table, version)
-        if chosen.version == NO_TABLE:
+        if chosen.version == NO_TABLE or not (chosen.schema or chosen.is_view):
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         if chosen.is_view:
             return self.read_view(name, chosen, version)
@@ -456,6 +466,13 @@ class ParquetStore(
         """A large table is counted by Spark."""
         there = [path for path in self.files(name) if os.path.exists(path)]
         return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Search the files in this process; those of a view are read by Spark."""
+        current = log.newest(self.table(name))
+        if current.is_view or not current.schema:
+            return finding.by_spark(self.read(name), values, limit)
+        return finding.in_files(self.files(name), current.schema, values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that somebody put beside those of the table."""
@@ -534,8 +551,9 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
     """See that what the rows were computed from is still there."""
     if base.is_view:
         raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
-    if staged.keeps and work.slot in {**base.ended, **dict(_damage(table, base))}:
-        raise Conflict("the rows that were to be kept are gone")
+    ended = {**base.ended, **dict(_damage(table, base))}.keys() - work.base.ended.keys()
+    if (staged.keeps and work.slot in ended) or (work.compares_head and ended):
+        raise Conflict("rows that were to be kept are gone")
     if staged.handle is None:
         return
     scope = staged.handle.scope
