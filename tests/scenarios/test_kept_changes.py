@@ -265,10 +265,10 @@ def test_81_a_telling_death_while_rows_are_adopted(filled, point):
     assert table(filled) == ({**OLD, **INPUTS[DAYS[0]]} if landed else OLD)
     assert filled.run(DAYS[0]).state == ("skipped" if landed else "published")
     assert table(filled) == {**OLD, **INPUTS[DAYS[0]]}
+    assert filled.named() <= filled.kept_names()
     put(filled, DAYS[0], {})
     filled.run(DAYS[0])
     assert table(filled) == OLD
-    assert filled.named() <= filled.kept_names()
 
 
 def test_rows_of_a_death_are_counted_by_nobody(filled):
