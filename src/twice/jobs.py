@@ -90,6 +90,15 @@ class Outcome:
     attempt: str = ""
     notes: tuple[str, ...] = ()
     along: tuple[Slot, ...] = ()
+    parsed: int | None = None
+    quarantined: int = 0
+
+    def set_aside(self) -> Event:
+        """Say that rows were set aside."""
+        reason = (
+            f"{self.quarantined} of {self.parsed} rows were set aside; see: twice quarantine show {self.slot.pipeline}"
+        )
+        return Event("quarantined", self.slot, self.attempt, self.generation, reason=reason, rows=self.quarantined)
 
     def event(self) -> Event:
         """Say how it ended."""
@@ -115,5 +124,7 @@ class Outcome:
             "rows": self.rows,
             "attempt": self.attempt,
             "notes": list(self.notes),
+            "parsed": self.parsed,
+            "quarantined": self.quarantined,
             "along": [slot.text for slot in self.along],
         }
