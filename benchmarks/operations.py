@@ -10,6 +10,7 @@ commands, from the start of the interpreter to the last line. Telling is a run o
 import argparse
 import os
 import random
+import resource
 import sqlite3
 import statistics
 import subprocess
@@ -24,9 +25,11 @@ from twice.intervals import Schedule
 from twice.ledger import AttemptRecord
 from twice.ledger.records import OPEN
 from twice.ledger.sqlite import SqliteLedger
+from twice.ledger.tallies import count_all
 from twice.runs import Receipt, Slot, Target
 
 PIPELINES = 30
+REPETITIONS = 15
 QUESTIONS = (
     ("status",),
     ("runs",),
@@ -99,26 +102,26 @@ def by_hand(path: Path, number: int) -> None:
     transaction(("DELETE FROM leases WHERE name=?", (text,)))
 
 
-def timed(act, writers: int, times: int) -> float:
-    """Return the seconds that so many writers need for so many runs each."""
+def timed(act, writers: int, times: int) -> tuple[float, float]:
+    """Return the seconds, of the clock and of the CPU, that so many writers need for so many runs each."""
 
     def work(writer: int) -> None:
         for number in range(times):
             act(writer * times + number)
 
     threads = [threading.Thread(target=work, args=(writer,)) for writer in range(writers)]
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - used
 
 
 def measure_recording(folder: Path) -> None:
     for writers, times in ((1, 100), (16, 12)):
-        ratios, ours = [], []
-        for repetition in range(5):
+        walls, cpus, ours = [], [], []
+        for repetition in range(REPETITIONS):
             ledger = SqliteLedger(str(folder / f"ours{writers}-{repetition}.db"))
             bare = SqliteLedger(str(folder / f"bare{writers}-{repetition}.db"))
             with bare.transaction() as db:
@@ -130,12 +133,17 @@ def measure_recording(folder: Path) -> None:
             )
             counted = int(ledger.query("SELECT value FROM facts WHERE name='attempts'")[0]["value"])
             lost = writers * times - min(found[0]["n"], found[0]["names"], counted)
-            ratios.append(mine / plain)
-            ours.append(mine / (writers * times) * 1000)
+            walls.append(mine[0] / plain[0])
+            cpus.append(mine[1] / plain[1])
+            ours.append(mine[0] / (writers * times) * 1000)
         print(
-            f"record, {writers:2} writers: {statistics.median(ours):.2f} ms a run, ours / bare"
-            f" {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), lost updates {lost}"
+            f"record, {writers:2} writers: {statistics.median(ours):.2f} ms a run, ours / bare {told(walls)},"
+            f" CPU {told(cpus)}, lost updates {lost}"
         )
+
+
+def told(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 # ---------------------------------------------------------------- asking
@@ -166,7 +174,8 @@ def make_project(folder: Path, runs: int) -> str:
             )  # fmt: skip
 
     with ledger.transaction() as db:
-        db.executemany(f"INSERT INTO attempts VALUES ({','.join('?' * 17)})", rows())
+        db.executemany(f"INSERT INTO attempts VALUES ({','.join('?' * 17)}, '', '')", rows())
+        count_all(db)
         # What failed was published later, but for the last hundred.
         db.execute(
             "INSERT OR REPLACE INTO receipts SELECT slot, pipeline, target, 1, '{}', 1, '2026-01-01' FROM attempts"
@@ -176,28 +185,29 @@ def make_project(folder: Path, runs: int) -> str:
 
 
 def children_cpu_seconds() -> float:
-    used = os.times()
-    return used.children_user + used.children_system
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure_questions(folder: Path, runs: int) -> None:
     attempt = make_project(folder, runs)
     size = os.path.getsize(folder / ".twice/ledger.db") >> 20
-    print(f"questions over {runs:,} runs ({size} MB), whole command, median of 5:")
+    print(f"questions over {runs:,} runs ({size} MB), whole command, median and best of {REPETITIONS}:")
+    # An installed package has its bytecode; without it every start would compile all sources.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     for words in (("--version",), *QUESTIONS):
         command = [sys.executable, "-m", "twice", *(attempt if word == "ATTEMPT" else word for word in words)]
         seconds, cpu = [], []
-        for _ in range(6):
+        for _ in range(REPETITIONS + 1):
             began, used = time.perf_counter(), children_cpu_seconds()
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
             seconds.append(time.perf_counter() - began)
             cpu.append(children_cpu_seconds() - used)
             if done.returncode:
                 print(done.stderr)
-        wall, best = statistics.median(seconds[1:]) * 1000, min(seconds) * 1000
-        print(
-            f"  {' '.join(words):28} {wall:6.0f} ms (best {best:.0f}), CPU {statistics.median(cpu[1:]) * 1000:.0f} ms"
-        )
+        wall, spent = (f"{statistics.median(one[1:]) * 1000:4.0f} ms ({min(one) * 1000:.0f})" for one in (seconds, cpu))
+        print(f"  {' '.join(words):28} {wall}, CPU {spent}")
 
 
 # ---------------------------------------------------------------- telling

@@ -6,6 +6,7 @@ Like `mutants`, of which these are part.
 import secrets
 
 from mutants import mutant
+from twice import effects as effects_of_runs
 from twice import execute, retrying, steps
 from twice.ledger import effects, retries
 from twice.runs import Effect
@@ -46,6 +47,21 @@ def every_intention_counts(patch):
 @mutant("a retry publishes another edition", by="a retry of a forced run that landed", shows="the edition")
 def retry_that_forces_blindly(patch):
     patch.setattr(retrying._Filling, "_asked_now", lambda self, job: self.asked)
+
+
+@mutant("a forced run that was killed is forgotten", by="a forced run that is killed", shows="the edition")
+def attempt_that_does_not_say_what_was_asked(patch):
+    patch.setattr(execute, "plain", lambda _: "{}")
+
+
+@mutant("a walk takes up a forced run as a plain one", by="a forced run that is killed", shows="the edition")
+def walk_that_asks_for_nothing(patch):
+    patch.setattr(retrying, "_due_row", lambda *_: None)
+
+
+@mutant("a service is pressed that asked for time", by="a service that asks for time", shows="calls before the time")
+def effect_called_as_soon_as_possible(patch):
+    patch.setattr(effects_of_runs, "_leave_alone", lambda *_: None)
 
 
 @mutant("a run that kills its process is tried for ever", by="a run that kills its process every time", shows="the run")

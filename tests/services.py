@@ -1,4 +1,7 @@
-"""A small HTTP service of ours that answers, fails, delays, refuses and drops the reply, and remembers every call."""
+"""A small HTTP service of ours that answers, fails, delays, refuses and drops the reply, and remembers every call.
+
+An order is a status, with headers if it is a pair, or DROP or SLOW.
+"""
 
 import json
 import threading
@@ -16,6 +19,7 @@ class Service:
     def __init__(self):
         self.orders = []
         self.calls = []
+        self.times = []
         self.answered = []
 
     @property
@@ -36,6 +40,7 @@ def service():
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             key = self.headers["Idempotency-Key"]
             told.calls.append((key, json.loads(body or b"null")))
+            told.times.append(time.monotonic())
             order = told.order()
             if order == DROP:
                 self.close_connection = True
@@ -44,10 +49,13 @@ def service():
             if order == SLOW:
                 time.sleep(1)
                 order = 200
+            status, headers = order if isinstance(order, tuple) else (order, {})
             answer = b'{"ok": true}'
             told.answered.append(key)
             try:
-                self.send_response(order)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import twice
-from twice.errors import OutcomeUnknown, TwiceError
+from twice.decide import Asked
+from twice.errors import EffectOwed, OutcomeUnknown, TwiceError
 from twice.faults import Died, LostReply, armed, dying_at, recording
 from twice.ledger import effects, retries
-from twice.retrying import retry_due
+from twice.retrying import fill_slot, retry_due
 from ways import DAY, Bench, demand, put, way
 from worlds import World
 
@@ -103,6 +104,43 @@ def a_retry_of_a_forced_run_that_landed(bench: Bench) -> None:
     world.memory.look = really
     list(retry_due(world.project, datetime.now(UTC) + timedelta(hours=1)))
     demand(world.sight().fence(world.slot(DAY)), 2, "the edition after the retry")
+
+
+@way
+def a_forced_run_that_is_killed(bench: Bench) -> None:
+    """A forced run is killed before its publish: whoever takes it up, the job or a walk, makes its edition."""
+    for take_up in (_by_the_job, _by_a_walk):
+        world = put(bench.world(), d20=["a"])
+        pipeline = trying(world)
+        world.run(DAY)
+        with armed(dying_at("rows.ready")), suppress(Died):
+            twice.run(pipeline, at=DAY, force=True, project=world.project)
+        take_up(world, pipeline)
+        demand(world.sight().fence(world.slot(DAY)), 2, "the edition after the kill")
+
+
+def _by_the_job(world, pipeline):
+    list(retry_due(world.project))
+
+
+def _by_a_walk(world, pipeline):
+    fill_slot(world.project, pipeline, pipeline.slot(DAY), Asked(resuming=True, by_calendar=True))
+
+
+@way
+def a_service_that_asks_for_time(bench: Bench) -> None:
+    """A call got the answer that its service wants to be left alone for a while: it is not called before."""
+    CALLS.clear()
+    world = put(bench.world(transform=calling("a")), d20=["a"])
+    with armed(dying_at("publish.after")), suppress(Died):
+        world.run(DAY)
+    (row,) = effects.of_slot(world.project.ledger, world.slot(DAY))
+    effects.published(world.project.ledger, world.sight().receipts[world.slot(DAY)])
+    later = retries.moment_text(datetime.now(UTC) + timedelta(hours=1))
+    effects.ended(world.project.ledger, row, effects.CALLING, "HTTP 429", later)
+    with suppress(EffectOwed):
+        world.run(DAY)
+    demand(CALLS, [], "calls before the time that the service asked for")
 
 
 @way

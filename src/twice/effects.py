@@ -3,38 +3,35 @@
 After the publish, each with a key that is the same in every attempt. What is promised: a call is made only if its rows are
 published; it is made at least once as long as the ledger lives; and once it is confirmed it is never made again. Between the
 call and the confirmation a death makes it be called once more, with the same key: once only if the service honours the key.
+
+A service that asks to be left alone for a while is waited for if that is seconds. Otherwise the time is recorded with its
+answer, in one step, and nobody calls before it but by name. Whoever dies before that record does not know of it, and calls.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
 from twice.errors import Busy, EffectOwed, Misuse, NotPublished
 from twice.explain import explain
 from twice.faults import reach
+from twice.http_calls import NotNow, Refused, request
 from twice.ledger import Ledger
 from twice.ledger import effects as records
 from twice.ledger.effects import CONFIRMED, OWED, REFUSED, UNKNOWN, EffectRecord
+from twice.ledger.retries import moment_text
 from twice.runs import Effect, Receipt, Slot
 from twice.tries import at_once
 
 _MOST_BYTES = 16_384
 _TRIES, _FIRST_WAIT, _LONGEST_WAIT = 3, 0.2, 5.0
 _ANSWER_KEPT = 500
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_RETRIED_STATUS = frozenset({408, 409, 425, 429})
-_SERVER_ERROR, _REDIRECT = 500, 300
-
-
-class Refused(Exception):
-    """The service will not do it, however often it is asked."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +93,18 @@ def complete(outside: Outside, ledger: Ledger, receipts: Sequence[Receipt]) -> t
 
 def _complete(outside: Outside, ledger: Ledger, receipt: Receipt) -> list[str]:
     notes: list[str] = []
+    owed: list[EffectOwed] = []
     records.published(ledger, receipt)
     reach("effects.counted")
     for row in records.of_slot(ledger, receipt.slot):
         notes += _told(row)
         if row.published and row.form == "direct" and row.state in OWED:
-            deliver(outside, ledger, row)
+            try:
+                deliver(outside, ledger, row)
+            except EffectOwed as error:  # one service that does not answer holds up no call of another
+                owed.append(error)
+    if owed:
+        raise owed[0]
     return notes
 
 
@@ -117,55 +120,97 @@ def _told(row: EffectRecord) -> tuple[str, ...]:
     return ()
 
 
-def deliver(outside: Outside, ledger: Ledger, row: EffectRecord) -> bool:
+def deliver(outside: Outside, ledger: Ledger, row: EffectRecord, *, by_name: bool = False) -> bool:
     """Make one call, with its key, and record the answer; False if somebody else is at it or it is settled.
 
+    A call that a person asked for `by_name` is made although the service asked to be left alone.
+
     Raises:
-        EffectOwed: It got no answer, or was refused.
+        EffectOwed: It got no answer, was refused, or has to wait.
     """
     try:
         with ledger.lease(f"effect {row.effect_key}", f"effect-{secrets.token_hex(6)}"):
+            if not by_name:
+                _leave_alone(ledger, row)
             if not records.call_begins(ledger, row):
                 return False
             reach("effect.before")
-            state, answer = _answer(outside, row)
+            said = _answer(outside, row)
             reach("effect.answered")
-            records.ended(ledger, row, state, answer)
+            records.ended(ledger, row, said.state, said.text, said.not_before)
             reach("effect.confirmed")
     except Busy:
         return False
-    if state != CONFIRMED:
-        raise EffectOwed(
-            f"The effect {row.label} {'was refused' if state == REFUSED else 'got no answer that counts'}: {answer}",
-            "Its rows are published. The call carries the same key whenever it is made again.",
-            f"twice effects deliver {row.effect_key[:12]}"
-            if state == REFUSED
-            else "Run again, or: twice effects deliver",
-        )
+    if said.state != CONFIRMED:
+        raise _owed(row, said)
     return True
 
 
-def _answer(outside: Outside, row: EffectRecord) -> tuple[str, str]:
-    """Return the state that a call leaves its effect in, and what was answered."""
+def _leave_alone(ledger: Ledger, row: EffectRecord) -> None:
+    """See, alone with the effect, that its service has not asked to be left alone."""
+    for known in records.find(ledger, row.effect_key):
+        if known.waits:
+            raise _later(
+                f"The effect {row.label} is owed, and its service asked to be left alone until {known.not_before}.",
+                known.not_before,
+                f"Run again then, or: twice effects deliver. At once: twice effects deliver {row.effect_key[:12]}",
+            )
+
+
+def _owed(row: EffectRecord, said: _Answer) -> EffectOwed:
+    if said.state == REFUSED:
+        what, fix = "was refused", f"twice effects deliver {row.effect_key[:12]}"
+    else:
+        what = "got no answer that counts"
+        then = f" after {said.not_before}, for which its service asked" if said.not_before else ""
+        fix = f"Run again{then}, or: twice effects deliver"
+    return _later(f"The effect {row.label} {what}: {said.text}", said.not_before, fix)
+
+
+def _later(what: str, not_before: str, fix: str) -> EffectOwed:
+    error = EffectOwed(what, "Its rows are published. The call carries the same key whenever it is made again.", fix)
+    error.not_before = not_before
+    return error
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The state that a call leaves its effect in, what was answered, and until when its service wants to be left alone."""
+
+    state: str
+    text: str
+    not_before: str = ""
+
+
+def _answer(outside: Outside, row: EffectRecord) -> _Answer:
     if not outside.performed:
-        return CONFIRMED, "recorded, and not called"
+        return _Answer(CONFIRMED, "recorded, and not called")
     try:
-        return CONFIRMED, _called(outside, json.loads(row.call), row.effect_key)[:_ANSWER_KEPT]
+        return _Answer(CONFIRMED, _called(outside, json.loads(row.call), row.effect_key)[:_ANSWER_KEPT])
     except (Refused, Misuse) as refused:
-        return REFUSED, explain(refused)
+        return _Answer(REFUSED, explain(refused))
+    except NotNow as later:
+        return _Answer(records.CALLING, explain(later), _after(later.wait) if later.wait else "")
     except Exception as error:  # noqa: BLE001 - whatever broke, the call may have been made: it stays owed
-        return records.CALLING, explain(error)
+        return _Answer(records.CALLING, explain(error))
+
+
+def _after(seconds: float) -> str:
+    return moment_text(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 def _called(outside: Outside, call: dict[str, Any], key: str) -> str:
-    act = _request(call["http"], key) if "http" in call else _function(outside, call, key)
+    act = request(call["http"], key) if "http" in call else _function(outside, call, key)
     for one_try in at_once(_is_passing, _TRIES, _FIRST_WAIT, _LONGEST_WAIT):
         with one_try:
             return act()
     raise AssertionError("a call is answered, or raises")
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_passing(error: Exception) -> bool | float:
+    """Tell whether a call is made again at once, or after how many seconds; not where its service asks for more patience."""
+    if isinstance(error, NotNow) and error.wait:
+        return error.wait if error.wait <= _LONGEST_WAIT else False
     return isinstance(error, Exception) and not isinstance(error, Refused | Misuse)
 
 
@@ -184,38 +229,3 @@ def _function(outside: Outside, call: dict[str, Any], key: str) -> Callable[[], 
         return "" if answer is None else str(answer)
 
     return act
-
-
-def _request(wanted: dict[str, Any], key: str) -> Callable[[], str]:
-    try:
-        import httpx2
-    except ImportError:
-        raise Misuse("httpx2 is not installed.", fix="Install it with: pip install 'twice[http]'") from None
-    headers = {name: _filled(value) for name, value in wanted["headers"].items()}
-
-    def act() -> str:
-        response = httpx2.request(
-            wanted["method"],
-            wanted["url"],
-            json=wanted["json"],
-            headers={**headers, "Idempotency-Key": key},
-            timeout=wanted["timeout"],
-        )
-        status = int(response.status_code)
-        said = f"HTTP {status}: {response.text[:200]}"
-        if status < _REDIRECT:
-            return said
-        if status >= _SERVER_ERROR or status in _RETRIED_STATUS:
-            raise ConnectionError(said)
-        raise Refused(said)
-
-    return act
-
-
-def _filled(text: str) -> str:
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise Misuse(f"An effect needs the environment variable {match[1]}, which is not set.")
-        return os.environ[match[1]]
-
-    return _VARIABLE.sub(value, text)

@@ -7,6 +7,7 @@ Errors are typed by the answer, because the answer decides the next move:
         Unsupported         this store cannot carry this pattern
         NotProvable         a proof of this pipeline would reach outside of its copies
       NotPublished      1   the slot shows nothing new; running again is safe
+        BadFile             a file of the inputs cannot be used
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
@@ -63,6 +64,19 @@ class NotPublished(TwiceError):
     exit_code = 1
 
 
+class BadFile(NotPublished):
+    """A file of the inputs cannot be used. `reason` says why, as the end of a sentence that begins with its name."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"The input file {path!r} {reason}",
+            "Nothing was published, and the target is as it was.",
+            "Correct or remove the file, and run again.",
+        )
+
+
 class InputsMoved(NotPublished):
     """An input changed between the first look at it and the publish."""
 
@@ -82,7 +96,12 @@ class OutcomeUnknown(TwiceError):
 
 
 class EffectOwed(OutcomeUnknown):
-    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed."""
+    """The rows are published and vouched for; a call in an outside system that belongs to them is not confirmed.
+
+    `not_before` is the time until which its service asked to be left alone, if it did.
+    """
+
+    not_before: str = ""
 
 
 class Fenced(TwiceError):

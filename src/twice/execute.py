@@ -24,11 +24,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from twice import ingests
 from twice.abilities import Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
 from twice.decide import Asked
 from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
+    BadFile,
     Busy,
     Conflict,
     EffectOwed,
@@ -49,11 +51,13 @@ from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
 from twice.ledger.records import OPEN
+from twice.ledger.retries import plain
 from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
+from twice.sources.tracked import Intake
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
@@ -88,6 +92,8 @@ def execute(
         raise  # like a skip it leaves no trace: a scheduler may ask every minute
     except (NotPublished, Fenced) as error:
         _record_refusal(job, ledger, error)
+        if isinstance(error, BadFile):
+            ingests.note_bad_file(ledger, job.slot, error)
         raise
     plan = considered.plan
     if approve:
@@ -152,6 +158,8 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
                 notes += _confirmed(ledger, "", found, plan.base.version)
+        if job.pattern.takes_in:
+            ingests.catch_up(ledger, job.slot, ingests.taken_in(store, job.table, job.slot.text, plan.base))
     if job.kept and not ledger.busy(job.slot.text):
         job.kept.sweep((job.slot,))
     same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
@@ -211,6 +219,7 @@ class _Attempt:
         self.fingerprint = ""
         self.name = ""
         self.effects: dict[Slot, Mapping[str, Effect]] = {}
+        self.intake: Intake | None = None
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
@@ -246,6 +255,8 @@ class _Attempt:
         """Record the end; a ledger that cannot must not hide how the run really ended."""
         with suppress(NotPublished):
             self.ledger.end(self.name, state, reason)
+            if self.intake:
+                ingests.note_end(self.ledger, self.job.slot, self.intake, self.name, state, reason)
 
     def _record(self, plan: Plan) -> AttemptRecord:
         slot = self.job.slot
@@ -260,6 +271,8 @@ class _Attempt:
             state=OPEN,
             version_before=plan.base.version if plan.base.exists else None,
             plan=json.dumps(plan.to_json()),
+            asked=plain(self.asked.lasting),
+            parameters=plain(self.job.parameters),
         )
 
     def _wait_for_target(self) -> None:
@@ -306,6 +319,9 @@ class _Attempt:
 
     def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
+        self.intake = ingests.intake_of(parts[0].inputs)
+        if self.intake:
+            ingests.note_claim(self.ledger, self.job.slot, self.intake, self.name)
         work = Work(
             name=self.job.table,
             slot=self.job.slot.text,
@@ -316,14 +332,14 @@ class _Attempt:
             columns=self.job.columns,
             keep_days=self.job.pattern.keep_days,
             heals=self.asked.force and bool(plan.base.ended),
+            leaving=ingests.leaving(self.intake),
         )
         try:
             staged = self._stage(plan, work, parts)
         except Conflict:
             return None
-        rows = self._rows_of_each(plan, parts, staged)
         try:
-            receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+            receipts = self._receipts(plan, parts, staged)
         except TwiceError:
             self.store.discard(work, staged)
             raise
@@ -342,6 +358,15 @@ class _Attempt:
             reply = f"lost ({explain(error)})"
         return self._settle(plan, work, staged, receipts, reply)
 
+    def _receipts(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[Receipt]:
+        """Make the receipts, and keep beside the table what they name."""
+        rows = self._rows_of_each(plan, parts, staged)
+        receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        if self.intake:
+            before = plan.base.receipt(self.job.slot.text)
+            receipts[0] = ingests.with_marks(self.store, self.job.table, self.intake, receipts[0], before)
+        return receipts
+
     def _rows_of_each(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[int]:
         """Tell how many rows each slot brought; where the store cannot, companions brought what they had before."""
         if plan.draft:
@@ -359,6 +384,9 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
+            if self.intake and not self.intake.reads and work.base.exists:
+                # Files are set aside or forgotten, and no row comes or goes.
+                return Staged(0, keeps=work.slot not in work.base.ended)
             computed = parts[:1] if self.job.pattern.keeps_history else parts
             rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else computed)]
             whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
@@ -440,6 +468,7 @@ class _Attempt:
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
+            adopted=staged.adopted,
             effects=self._intend_effects(part.job.slot, before),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
@@ -500,7 +529,7 @@ class _Attempt:
                 "Nothing of this attempt is visible.",
                 "Run again.",
             )
-        if sight.fence(work.slot) != work.seen:
+        if sight.fence(work.slot) != work.seen and not self.intake:
             raise Overtaken(
                 f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
                 " from other inputs.",
@@ -539,6 +568,10 @@ class _Attempt:
         for slot in plan.companions:
             if slot.text in sight.receipts:
                 notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
+        if self.intake:
+            ingests.catch_up(
+                self.ledger, self.job.slot, ingests.taken_in(self.store, self.job.table, self.job.slot.text, sight)
+            )
         reach("confirmed")
         if self.job.kept:
             self.job.kept.sweep((self.job.slot, *plan.companions))

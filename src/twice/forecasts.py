@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from twice.backfills import along_with, check_free, ends_all, is_one_publish
 from twice.considered import consider
 from twice.decide import Asked
-from twice.errors import Busy, TwiceError, Waiting
+from twice.errors import Busy, Held, TwiceError, Waiting
+from twice.holding import Prospects
 from twice.plans import Plan
 from twice.replays import named, start_of
 from twice.runs import Slot
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Forecast:
     """What would happen to one slot.
 
-    `action` is create, replace, merge, replay, skip, wait or refused. `error` is what the backfill would
+    `action` is create, replace, merge, replay, skip, wait, held or refused. `error` is what the backfill would
     say of it, if it would not be done for a reason of its own.
     """
 
@@ -47,7 +48,13 @@ class Forecast:
             "reason": self.reason,
             "generation": self.generation,
             "notes": list(self.notes),
+            "fix": self.fix or None,
         }
+
+    @property
+    def fix(self) -> str:
+        """What to type so that it is done after all."""
+        return self.error.fix if self.error else ""
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,7 @@ def outlook(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: 
 def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Iterator[Forecast]:
     done: dict[Slot, Slot] = {}
     following: dict[Slot, Slot] = {}
+    prospects = Prospects(project, pipeline, asked)
     for number, slot in enumerate(slots):
         if slot in following:
             yield Forecast(slot, "replay", f"follows {following[slot].label}, in a publish of its own")
@@ -163,30 +171,36 @@ def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], ask
             yield Forecast(slot, "skip", f"done again with {done[slot].label}, in the same publish")
             continue
         try:
-            plan = _plan(project, pipeline, slot, asked)
+            plan = _let_through(prospects, _plan(project, pipeline, slot, asked))
         except TwiceError as error:
             yield _not_done(slot, error)
             if ends_all(pipeline, error):
                 yield from _not_reached(slots[number + 1 :], slot)
                 return
         else:
-            yield Forecast(slot, plan.action, plan.reason, plan.generation, plan.notes)
+            told = prospects.taken(slot, plan.generation)
+            yield Forecast(slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told))
+            for other in (*plan.companions, *plan.pending):
+                prospects.taken(other, plan.base.fence(other.text) + 1)
             done |= dict.fromkeys(plan.companions, slot)
             following |= dict.fromkeys(plan.pending, slot)
 
 
 def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Outlook:
     """Find the first slot that is to be done: the rest is done with it, up to one that cannot be."""
+    prospects = Prospects(project, pipeline, asked)
     for number, slot in enumerate(slots):
         along = along_with(project, pipeline, slots[number:], asked)
         before = _one_by_one(project, pipeline, slots[:number], asked)
         try:
-            plan = _plan(project, pipeline, slot, replace(asked, along=along))
+            plan = _let_through(prospects, _plan(project, pipeline, slot, replace(asked, along=along)))
         except TwiceError as error:
             return Outlook((*before, _not_done(slot, error), *_not_reached(slots[number + 1 :], slot)))
+        told = prospects.taken(slot, plan.generation)
         if not plan.skips:
+            first, *others = _together(plan, along)
             after = _one_by_one(project, pipeline, slots[number + 1 + len(along) :], asked)
-            return Outlook((*before, *_together(plan, along), *after), OnePublish(plan))
+            return Outlook((*before, replace(first, notes=told), *others, *after), OnePublish(plan))
     return Outlook(tuple(_one_by_one(project, pipeline, slots, asked)))
 
 
@@ -203,8 +217,16 @@ def _plan(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Pla
     return consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked).plan
 
 
+def _let_through(prospects: Prospects, plan: Plan) -> Plan:
+    held = prospects.held(plan)
+    if held:
+        raise held
+    return plan
+
+
 def _not_done(slot: Slot, error: TwiceError) -> Forecast:
-    return Forecast(slot, "wait" if isinstance(error, Waiting) else "refused", error.what, error=error)
+    action = "wait" if isinstance(error, Waiting) else "held" if isinstance(error, Held) else "refused"
+    return Forecast(slot, action, error.what, error=error)
 
 
 def _not_reached(slots: Sequence[Slot], last: Slot) -> Iterator[Forecast]:

@@ -19,6 +19,7 @@ from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
+from twice.sight import Sight
 
 
 class KeepsSteps(Protocol):
@@ -43,7 +44,7 @@ class Job:
     pattern: Pattern
     zone: str
     code: str
-    resolve: Callable[[], Mapping[str, Inputs]]
+    resolve: Callable[[Sight], Mapping[str, Inputs]]
     rows: Callable[[Mapping[str, Inputs], Run], Rows]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     rerun_on_code: bool = False

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from twice.considered import Considered, consider
 from twice.decide import Asked
-from twice.errors import Busy, Held, NotPublished, TwiceError, Waiting
+from twice.errors import Busy, EffectOwed, Held, NotPublished, TwiceError, Waiting
 from twice.events import Event
 from twice.execute import execute
 from twice.explain import explain
 from twice.faults import reach
+from twice.holding import check_earlier, last_error, may_be_held, name_of, state_of, way_out
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, retries
 from twice.ledger.retries import Again
@@ -51,7 +51,11 @@ def fill_slot(
         Held: It builds on a slot that failed, or waits itself and nobody asked for it by name.
         TwiceError: As `execute` does; the ledger knows then when the run is due again.
     """
-    return _Filling(project, pipeline, slot, asked or Asked(), approve).fill()
+    wanted = asked or Asked()
+    waits = _due_row(project, pipeline, slot) if wanted.by_calendar else None
+    if waits and not wanted.force:
+        return _taken_on_a_walk(project, pipeline, waits, wanted, approve)
+    return _Filling(project, pipeline, slot, wanted, approve).fill()
 
 
 class _Filling:
@@ -78,8 +82,6 @@ class _Filling:
         self.declined = False
 
     def fill(self) -> Outcome:
-        if self.asked.by_calendar:
-            self._leave_what_waits()
         try:
             outcome = self._tried()
         except Exception as error:
@@ -130,8 +132,8 @@ class _Filling:
         if not plan.skips:
             self._check_last_try()
             self.generation = self.generation or plan.generation
-            if self.pipeline.pattern.in_order and not self.asked.force:
-                _check_earlier(self.project, self.slot)
+            if may_be_held(self.pipeline, self.asked):
+                check_earlier(self.project, self.slot)
         if self.approve:
             self.declined = True  # until they say otherwise: a no, however it is said, is no failure of the run
             self.approve(plan)
@@ -146,14 +148,8 @@ class _Filling:
                 f"Look for what ends it, then: twice dead requeue {name_of(self.slot)}",
             )
 
-    def _leave_what_waits(self) -> None:
-        """A walk over all that is due takes a failed slot when its time has come, and one that was set aside never."""
-        row = retries.find(self.project.ledger, self.slot.text)
-        if row and not row.is_due(datetime.now(UTC)):
-            raise Held(f"{self.slot.label} of {self.pipeline.name} {_state(row)}.", _last(row), _way_out(row))
-
     def _is_tried_at_once(self, error: BaseException) -> bool:
-        if self.declined or verdict(error) != AGAIN:
+        if self.declined or verdict(error) != AGAIN or _not_before(error):
             return False
         allowed = retries.spend(self.project.ledger, self.slot.text, datetime.now(UTC), per_hour(self.project))
         if allowed:
@@ -191,7 +187,7 @@ class _Filling:
             kind=type(error).__name__,
             error=str(error) if isinstance(error, TwiceError) else explain(error),
             last_failed_at=retries.moment_text(now),
-            due_at=retries.moment_text(now + policy.wait_after(tries, self.slot.text)),
+            due_at=max(retries.moment_text(now + policy.wait_after(tries, self.slot.text)), _not_before(error)),
         )
 
     def _asked_row(self, before: Again | None, now: datetime) -> Again:
@@ -200,6 +196,11 @@ class _Filling:
         if before is None or self.taken:
             return before or new
         return replace(before, asked=new.asked, parameters=new.parameters, generation=self.generation)
+
+
+def _not_before(error: BaseException) -> str:
+    """Return until when it would be of no use to try again: a service asked to be left alone."""
+    return error.not_before if isinstance(error, EffectOwed) else ""
 
 
 def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: datetime) -> Again:
@@ -211,7 +212,7 @@ def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: dat
         state=retries.DUE,
         tries=0,
         generation=generation,
-        asked=retries.plain({"force": asked.force, "accept": asked.accept}),
+        asked=retries.plain(asked.lasting),
         parameters=parameters,
         kind="",
         error="",
@@ -221,59 +222,59 @@ def new_row(slot: Slot, asked: Asked, generation: int, parameters: str, now: dat
     )
 
 
-def _check_earlier(project: Project, slot: Slot) -> None:
-    """Refuse a slot whose predecessors failed: what it does to the table depends on them.
-
-    Raises:
-        Held: One of them is due again, or was set aside.
-    """
-    for row in retries.of_target(project.ledger, slot.target.text):
-        other = Slot.parse(row.slot)
-        if other.interval and slot.interval and other.interval.start < slot.interval.start:
-            raise Held(
-                f"{slot.label} of {slot.pipeline} waits for {other.label}, which {_state(row)}.",
-                f"What a slot does to the table depends on the slots before it. {_last(row)}",
-                _way_out(row),
-            )
-
-
-def planned(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Considered:
-    """Say what a run would do, and whether it would be held; change nothing."""
-    found = consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked)
-    if found.plan.skips or asked.force or not pipeline.pattern.in_order:
-        return found
-    try:
-        _check_earlier(project, slot)
-    except Held as held:
-        return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, f"a run would be held: {held.what}")))
-    return found
-
-
-def _state(row: Again) -> str:
-    return "was set aside after its last try" if row.is_dead else f"failed and is due again at {row.due_at[:19]}Z"
-
-
-def _last(row: Again) -> str:
-    return f"Its last error, after {row.tries} tries: {row.error.splitlines()[0] if row.error else row.kind}"
-
-
-def _way_out(row: Again) -> str:
-    name = name_of(Slot.parse(row.slot))
-    if row.is_dead:
-        return f"See: twice dead show {name}. Correct the cause, then: twice dead requeue {name}"
-    return "twice retry takes it when its time has come; twice run takes it now."
-
-
-def name_of(slot: Slot) -> str:
-    """Return what people type to name a slot: the pipeline, and its time or key."""
-    if slot.interval:
-        return f"{slot.pipeline} --at {slot.label}"
-    return f"{slot.pipeline} --key {slot.part}" if slot.part else slot.pipeline
-
-
 def per_hour(project: Project) -> int:
     """Return the project's budget."""
     return int(project.settings["retries.per_hour"])
+
+
+# ---------------------------------------------------------------------- a walk over all that is due
+
+
+def _due_row(project: Project, pipeline: Pipeline, slot: Slot) -> Again | None:
+    """Return the record of a slot that failed, or was killed, and whose time has come.
+
+    Raises:
+        Held: Its time has not come, or it was set aside.
+    """
+    now = datetime.now(UTC)
+    row = retries.find(project.ledger, slot.text)
+    if row is None and project.retries_of(pipeline):
+        for record in retries.died(project.ledger, slot.text):
+            _enlist(project, record, now)
+            row = retries.find(project.ledger, slot.text)
+    if row and not row.is_due(now):
+        raise Held(f"{slot.label} of {pipeline.name} {state_of(row)}.", last_error(row), way_out(row))
+    return row
+
+
+def _taken_on_a_walk(
+    project: Project, pipeline: Pipeline, row: Again, asked: Asked, approve: Callable[[Plan], None] | None
+) -> Outcome:
+    """Take what is due as `twice retry` does: nobody asked for this slot anew, so it is asked for as the first time."""
+    slot = Slot.parse(row.slot)
+    with _taking(project, row, datetime.now(UTC)) as taken:
+        if taken:
+            asked = replace(asked, **json.loads(taken.asked))
+        elif retries.spent(project.ledger, datetime.now(UTC)) >= per_hour(project):
+            raise Held(
+                f"{slot.label} of {pipeline.name} is due again, and the budget of retries for this hour is used up.",
+                last_error(row),
+                "twice retry takes it in the next hour; twice run takes it now.",
+            )
+        return _Filling(project, pipeline, slot, asked, approve, taken).fill()
+
+
+@contextmanager
+def _taking(project: Project, row: Again, now: datetime) -> Iterator[Again | None]:
+    """Take a run for as long as the block works; None if it is not due any more, or the budget is used up.
+
+    Raises:
+        Busy: Another job has it.
+    """
+    with project.ledger.lease(retries.lease_name(row.slot), retries.new_taker()):
+        taken = retries.take(project.ledger, _with_generation(project, row), now, per_hour(project))
+        reach("retry.taken")
+        yield taken
 
 
 # ---------------------------------------------------------------------- the periodic job
@@ -335,7 +336,9 @@ def _enlist(project: Project, record: AttemptRecord, now: datetime) -> None:
     except TwiceError:
         return
     if project.retries_of(pipeline):
-        row = new_row(slot, Asked(), record.generation, retries.plain(pipeline.parameters), now)
+        given = json.loads(record.parameters or "{}")
+        parameters = retries.plain({name: given.get(name, value) for name, value in pipeline.parameters.items()})
+        row = new_row(slot, Asked(**json.loads(record.asked or "{}")), record.generation, parameters, now)
         what = f"The process of attempt {record.attempt} ended before the run did."
         retries.enlist(project.ledger, record, replace(row, tries=1, kind="Died", error=what))
 
@@ -344,9 +347,7 @@ def _retried(project: Project, row: Again, now: datetime) -> Retried | None:
     """Take one run and try it; None if another job has it or had it."""
     slot = Slot.parse(row.slot)
     try:
-        with project.ledger.lease(retries.lease_name(row.slot), retries.new_taker()):
-            taken = retries.take(project.ledger, _with_generation(project, row), now, per_hour(project))
-            reach("retry.taken")
+        with _taking(project, row, now) as taken:
             return _tried_again(project, slot, taken) if taken else None
     except Busy:
         return None
@@ -363,10 +364,9 @@ def _with_generation(project: Project, row: Again) -> Again:
 
 
 def _tried_again(project: Project, slot: Slot, taken: Again) -> Retried:
-    said: dict[str, Any] = json.loads(taken.asked)
-    asked = Asked(bool(said["force"]), bool(said["accept"]))
     try:
         pipeline = project.writer_of(slot)
+        asked = Asked(**json.loads(taken.asked))
         return Retried(slot, _Filling(project, pipeline, slot, asked, None, taken).fill())
     except TwiceError as error:
         return Retried(slot, None, error, retries.find(project.ledger, slot.text))

@@ -35,12 +35,12 @@ DEFAULTS: dict[str, Any] = {
     "jars.from": "fetch",
     "jars.folder": "",
     "tidy.keep_days": 7.0,
-    "retries.tries": 0.0,
-    "retries.at_once": 1.0,
+    "retries.tries": 0,
+    "retries.at_once": 1,
     "retries.wait": "1 minute",
     "retries.wait_at_most": "1 hour",
     "retries.for_at_most": "1 day",
-    "retries.per_hour": 100.0,
+    "retries.per_hour": 100,
     "effects.calls": "make",
     "log.format": "off",
     "log.level": "info",
@@ -254,19 +254,28 @@ def _typed(key: str, value: Any, default: Any) -> Any:
         if word not in ("true", "false"):
             raise Misuse(f"{key} must be true or false, not {value!r}.")
         return word == "true"
-    if isinstance(default, float):
-        try:
-            number = float("no" if isinstance(value, bool) else value)
-        except (TypeError, ValueError):
-            raise Misuse(f"{key} must be a number, not {value!r}.") from None
-        if not math.isfinite(number) or number < 0:
-            raise Misuse(f"{key} must be a number from 0 on, not {value!r}.")
-        return number
+    if isinstance(default, int | float):
+        return _number(key, value, default)
     if not isinstance(value, str):
         raise Misuse(f"{key} must be text, not {value!r}.")
     if value not in CHOICES.get(key, (value,)):
         raise Misuse(f"{key}={value!r} is not known.", fix=f"Use one of: {', '.join(CHOICES[key])}.")
     return value
+
+
+def _number(key: str, value: Any, default: float) -> float:
+    """Return a number; a count, which has a whole one as its default, is whole."""
+    try:
+        number = float("no" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        raise Misuse(f"{key} must be a number, not {value!r}.") from None
+    if not math.isfinite(number) or number < 0:
+        raise Misuse(f"{key} must be a number from 0 on, not {value!r}.")
+    if isinstance(default, float):
+        return number
+    if not number.is_integer():
+        raise Misuse(f"{key} must be a whole number, not {value!r}.")
+    return int(number)
 
 
 def _expand(text: str, key: str, *, hidden: bool = False) -> str:

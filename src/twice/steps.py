@@ -87,7 +87,7 @@ class Kept:
         busy = {digest(name) for name in live}
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         places = [os.path.join(self.folder, name) for name in names if name not in busy]
-        old = [place for place in places if time.time() - os.path.getmtime(place) >= keep_days * _DAY]
+        old = [place for place in places if _age(place) >= keep_days * _DAY]
         for place in old if not dry_run else ():
             _remove(place)
         return len(old)
@@ -164,6 +164,14 @@ class Stager:
 
         schema = StructType.fromJson(json.loads(said["schema"]))
         return self._session().read.schema(schema).parquet(os.path.join(self._place, said["folder"]))
+
+
+def _age(place: str) -> float:
+    """Return for how many seconds nobody touched a folder; one that a run has just swept is not old."""
+    try:
+        return time.time() - os.path.getmtime(place)
+    except FileNotFoundError:
+        return -1.0
 
 
 def _remove(place: str) -> None:

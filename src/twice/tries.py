@@ -84,11 +84,11 @@ def retries(
 
 
 def at_once(
-    on: Callable[[Exception], bool], tries: int, first_wait: float, longest_wait: float
+    on: Callable[[Exception], bool | float], tries: int, first_wait: float, longest_wait: float
 ) -> Iterator[AbstractContextManager[Any]]:
     """Yield a context for each try that follows at once, with growing waits between; `on` says whether there is another.
 
-    Stamina would log each retry to standard output, where only answers belong. Whoever set hooks of their own keeps them.
+    It may also say after how many seconds. Stamina would log each retry to standard output, where only answers belong. Whoever set hooks of their own keeps them.
     """
     import stamina
     from stamina.instrumentation import get_on_retry_hooks, set_on_retry_hooks

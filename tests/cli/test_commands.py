@@ -190,12 +190,14 @@ def test_config_tells_each_value_and_its_origin(twice, home, monkeypatch):
             '"spark.hadoop.fs.s3a.secret.key" = "${VAULT}"\n'
             '"spark.ssl.keyPassword" = "swordfish"\n'
             '[stores.raw]\nkind = "parquet"\nroot = "raw"\n'
+            "[retries]\ntries = 2.0\n"
         )
     said = twice("config", "--output", "json")
     found = {entry["key"]: (entry["value"], entry["origin"]) for entry in said.json["settings"]}
     assert found["leases.seconds"] == (7.0, "environment (TWICE_LEASES_SECONDS)")
     assert found["spark.master"] == ("local[*]", "twice.toml")
     assert found["tidy.keep_days"] == (7.0, "default")
+    assert (str(found["retries.tries"][0]), str(found["retries.per_hour"][0])) == ("2", "100")
     assert found["spark.conf.spark.driver.memory"] == ("2g", "twice.toml")
     assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"] == ("${VAULT}", "twice.toml")
     assert found["stores.raw"] == ("parquet at raw", "twice.toml")

@@ -85,6 +85,21 @@ def test_due_leaves_what_waits_alone(failing, twice):
     assert len(Project.open(failing.folder).ledger.attempts()) == 4
 
 
+def test_a_dry_run_says_what_is_held_and_what_frees_it(failing, twice):
+    failing.edit("pipelines/visits.py", 'twice.data_overwrite(slice="day")', 'twice.merger(keys=["visit_id"])')
+    words = ("backfill", "visits", "--from", "2024-10-08", "--to", "2024-10-10", "--dry-run")
+    said = twice(*words)
+    assert said.code == 4
+    held, later, *_ = said.out.splitlines()
+    assert "2024-10-08T00:00Z  held: 2024-10-08T00:00Z of visits waits for 2024-10-07T00:00Z, which failed" in held
+    assert held.endswith("twice run visits --at 2024-10-07T00:00Z takes it now.")
+    assert "the backfill would end at 2024-10-08T00:00Z" in later
+    found = twice(*words, "--output", "json").json
+    assert found["counts"] == {"held": 1, "refused": 1}
+    assert found["slots"][0]["fix"] in held
+    assert found["slots"][1]["fix"] is None
+
+
 def retry_process(fault=""):
     environment = {name: value for name, value in os.environ.items() if name != "TWICE_FAULTS"}
     faults = {"TWICE_FAULTS": fault, "TWICE_RETRIES_PER_HOUR": "1000"} if fault else {"TWICE_RETRIES_PER_HOUR": "1000"}
@@ -164,6 +179,7 @@ def test_an_unknown_effect_of_the_outbox_can_be_called_by_name(home, twice):
         assert twice("effects", "deliver", "--output", "json").json == {
             "schema_version": 1,
             "confirmed": [],
+            "waiting": [],
             "owed": [],
         }
         assert told.calls == []
@@ -171,6 +187,23 @@ def test_an_unknown_effect_of_the_outbox_can_be_called_by_name(home, twice):
         assert twice("effects", "deliver", key).out == "1 call confirmed, 0 still owed.\n"
         assert twice("effects", "deliver", key).code == 2
         assert [called for called, _ in told.calls] == [key, key]
+
+
+def test_deliver_leaves_a_service_alone_that_asked_for_it_unless_it_is_named(home, twice):
+    with service() as told:
+        key = an_unknown_effect(home, written(HttpEffect(told.url), {}))
+        told.orders = [(429, {"Retry-After": "600"})]
+        assert twice("effects", "deliver", key).code == 3
+        assert len(told.calls) == 1
+        said = twice("effects", "deliver")
+        assert (said.code, said.out.splitlines()[0]) == (0, "0 calls confirmed, 0 still owed.")
+        assert f"as its service asked. At once: twice effects deliver {key[:12]}" in said.out
+        assert "waits until 20" in twice("effects", "list").out
+        (waiting,) = twice("effects", "deliver", "--output", "json").json["waiting"]
+        assert waiting["not_before"] > waiting["called_at"]
+        assert len(told.calls) == 1
+        assert twice("effects", "deliver", key).out == "1 call confirmed, 0 still owed.\n"
+        assert len(told.calls) == 2
 
 
 def test_a_record_is_not_made_by_looking(home, twice):

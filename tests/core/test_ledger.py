@@ -20,8 +20,10 @@ from samples import ATTEMPT, receipt_of, slot_of
 from twice.errors import Busy
 from twice.faults import Died
 from twice.ledger import AttemptRecord
+from twice.ledger.ends import note_end
 from twice.ledger.places import ledger_place
 from twice.ledger.records import OPEN, Holder
+from twice.ledger.tallies import tallies
 
 SLOT = slot_of("2024-09-20")
 RECORD = AttemptRecord("", SLOT.text, "out", "memory:lake/out", 1, "inputs", "code", OPEN)
@@ -368,3 +370,50 @@ def test_of_many_threads_one_gets_each_lease(place):
         for done in [pool.submit(work, number) for number in range(4)]:
             done.result()
     assert taken == list(range(8))
+
+
+def counted(ledger):
+    rows = ledger.query(
+        "SELECT pipeline, state, count(*) AS runs, sum(rows) AS n FROM attempts GROUP BY pipeline, state"
+    )
+    return sorted((row["pipeline"], row["state"], row["runs"], row["n"] or 0) for row in rows)
+
+
+def told(ledger):
+    return sorted((one.pipeline, one.state, one.runs, one.rows) for one in tallies(ledger))
+
+
+def test_runs_are_counted_in_every_state_that_they_come_to(ledger):
+    names = [ledger.intend(replace(RECORD, pipeline=pipeline)).attempt for pipeline in ("out", "in") for _ in range(4)]
+    assert told(ledger) == counted(ledger) == [("in", OPEN, 4, 0), ("out", OPEN, 4, 0)]
+    published, unknown, failed, died, twin = names[:5]
+    ledger.confirm(published, receipt_of(SLOT, attempt=published), 1)
+    ledger.end(unknown, "unknown", "no answer")
+    ledger.end(failed, "failed", "no")
+    ledger.end(failed, "refused", "an end is not written over")
+    ledger.confirm(twin, receipt_of(SLOT, attempt=unknown), 1, "skipped")
+    with ledger.transaction() as db:
+        note_end(db, died, "died", {"reason": "gone"})
+    assert told(ledger) == counted(ledger)
+    assert ("out", "published", 2, 2 * receipt_of(SLOT).rows) in told(ledger)
+    ledger.end(died, "failed", "it woke up")
+    ledger.confirm(published, receipt_of(SLOT, attempt=published, rows=9), 2)
+    assert told(ledger) == counted(ledger)
+    with suppress(RuntimeError), ledger.transaction() as db:
+        note_end(db, names[6], "failed", {"reason": "undone with its transaction"})
+        raise RuntimeError
+    assert told(ledger) == counted(ledger)
+
+
+def test_runs_of_a_pipeline_are_listed_newest_first_whatever_their_state(ledger):
+    names = [ledger.intend(replace(RECORD, pipeline="out" if number % 3 else "in")).attempt for number in range(12)]
+    for number, name in enumerate(names):
+        if number % 4 == 1:
+            ledger.end(name, "failed")
+        elif number % 4 == 2:
+            ledger.confirm(name, receipt_of(SLOT, attempt=name), number)
+    wanted = [name for number, name in enumerate(names) if number % 3][::-1]
+    assert [one.attempt for one in ledger.attempts(pipeline="out")] == wanted
+    assert [one.attempt for one in ledger.attempts(pipeline="out", limit=3)] == wanted[:3]
+    assert [one.attempt for one in ledger.attempts(pipeline="out", slot=SLOT.text, limit=3)] == wanted[:3]
+    assert [one.attempt for one in ledger.attempts(pipeline="in", state="failed")] == [names[9]]

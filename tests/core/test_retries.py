@@ -239,7 +239,7 @@ def test_a_walk_over_all_that_is_due_leaves_what_waits_alone(tmp_path):
 def test_the_budget_stops_a_storm(tmp_path):
     world = world_of(tmp_path, Failing(99), every="1 hour", start=f"{DAY}T00:00:00Z")
     world.project.settings.values["retries.per_hour"] = replace(
-        world.project.settings.values["retries.per_hour"], value=2.0
+        world.project.settings.values["retries.per_hour"], value=2
     )
     for hour in range(4):
         with pytest.raises(twice.NotPublished):
@@ -344,6 +344,96 @@ def test_a_forced_run_stays_due_until_its_edition_is_there(tmp_path):
     assert (ended.outcome.state, ended.outcome.generation, world.row()) == ("published", 2, None)
 
 
+def killed_by_force(world, point="rows.ready"):
+    """Publish a slot, then die while it is forced."""
+    world.run(DAY)
+    with armed(dying_at(point)), pytest.raises(Died):
+        world.run(DAY, force=True)
+
+
+def walk(world, **asked):
+    return fill_slot(
+        world.project, world.pipeline, world.pipeline.slot(DAY), Asked(resuming=True, by_calendar=True, **asked)
+    )
+
+
+@pytest.mark.parametrize(
+    "point", ["intended", "lease.taken", "rows.ready", "publish.before", "publish.after", "confirmed"]
+)
+@pytest.mark.parametrize("taken_up_by", ["the job", "a walk", "a plain run, then the job"])
+def test_a_forced_run_that_was_killed_is_taken_up_as_it_was_asked_for(tmp_path, point, taken_up_by):
+    world = world_of(tmp_path, lambda rows: rows)
+    killed_by_force(world, point)
+    world.reopen()
+    if taken_up_by == "a walk":
+        walk(world)
+    elif taken_up_by != "the job":
+        assert world.run(DAY).state == "skipped"
+    world.retry()
+    assert (world.sight().fence(world.slot(DAY)), world.row()) == (2, None)
+    assert world.retry(hours=9) == []
+    assert walk(world).state == "skipped"
+    assert world.sight().fence(world.slot(DAY)) == 2
+
+
+def test_a_run_that_was_killed_keeps_its_parameters(tmp_path):
+    transform = Failing(0)
+    world = world_of(tmp_path, transform)
+    with armed(dying_at("rows.ready")), pytest.raises(Died):
+        world.run(DAY)
+    world.parameters = {"limit": 8, "new": 1}
+    world.reopen()
+    (ended,) = world.retry()
+    assert ended.outcome.state == "published"
+    assert transform.seen[-1][2] == {"limit": 7, "new": 1}
+
+
+def test_a_forced_run_that_is_killed_while_the_slot_waits_is_not_forgotten(tmp_path):
+    world = world_of(tmp_path, Failing(1))
+    with pytest.raises(twice.NotPublished):
+        world.run(DAY)
+    assert not world.row().is_forced
+    with armed(dying_at("rows.ready")), pytest.raises(Died):
+        world.run(DAY, force=True)
+    world.retry()
+    assert world.row().is_forced
+    world.retry(hours=1)
+    assert (world.sight().fence(world.slot(DAY)), world.row()) == (1, None)
+
+
+def test_a_walk_that_fails_leaves_what_was_asked_for(tmp_path):
+    world = world_of(tmp_path, lambda rows: rows)
+    killed_by_force(world)
+    with armed(dying_at("rows.ready", LostReply)), pytest.raises(twice.NotPublished):
+        walk(world)
+    assert (world.row().is_forced, world.row().tries, world.row().generation) == (True, 2, 2)
+
+
+def test_a_walk_that_is_killed_on_every_try_is_set_aside_in_the_end(tmp_path):
+    world = world_of(tmp_path, lambda rows: rows)
+    for act in (lambda: world.run(DAY), lambda: walk(world), lambda: walk(world)):
+        with armed(dying_at("rows.ready")), pytest.raises(Died):
+            act()
+    with pytest.raises(twice.NotPublished, match="ended before the run did"):
+        walk(world)
+    assert (world.row().state, world.rows()) == ("dead", [])
+
+
+def test_a_walk_spends_of_the_budget_and_says_so(tmp_path):
+    world = world_of(tmp_path, Failing(9))
+    with pytest.raises(twice.NotPublished):
+        world.run(DAY)
+    per_hour = world.project.settings.values["retries.per_hour"]
+    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=1)
+    long_ago = "2000-01-01T00:00:00.000Z"
+    for _ in range(2):
+        retries.note(world.project.ledger, world.slot(DAY), lambda row: replace(row, due_at=long_ago))
+        with pytest.raises((twice.NotPublished, Held)) as ended:
+            walk(world)
+    assert "the budget of retries for this hour is used up" in ended.value.what
+    assert world.row().tries == 2
+
+
 def test_a_run_by_name_says_anew_what_is_asked(tmp_path):
     world = world_of(tmp_path, Failing(2))
     for force in (False, True):
@@ -355,7 +445,7 @@ def test_a_run_by_name_says_anew_what_is_asked(tmp_path):
 def test_a_budget_of_nothing_switches_retries_off(tmp_path):
     world = world_of(tmp_path, Failing(9))
     per_hour = world.project.settings.values["retries.per_hour"]
-    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=0.0)
+    world.project.settings.values["retries.per_hour"] = replace(per_hour, value=0)
     with pytest.raises(twice.NotPublished):
         world.run(DAY)
     assert world.row() is None

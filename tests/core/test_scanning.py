@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twice.errors import BadFile
 from twice.sources import scanning
-from twice.sources.listing import BadFile
 from twice.sources.scanning import Lines, Tally, count, numbered, pieces
 
 CSV = Lines("csv", header=True)

@@ -89,6 +89,8 @@ def test_an_unknown_key_is_refused_with_a_suggestion(loaded, text, what, meant):
         ("[leases]\nseconds = 'soon'", "leases.seconds must be a number"),
         ("[leases]\nseconds = [1]", "leases.seconds must be a number"),
         ("[leases]\nseconds = true", "leases.seconds must be a number"),
+        ("[retries]\ntries = 2.5", "retries.tries must be a whole number, not 2.5"),
+        ("[retries]\nper_hour = 'many'", "retries.per_hour must be a number"),
         ("[leases]\nseconds = 2024-10-07", "leases.seconds must be a number"),
         ("[ledger]\nurl = 5", "ledger.url must be text"),
         ("[spark.master]\nx = 1", "spark.master must be text"),

@@ -1,6 +1,7 @@
 """Is the server that tests and the demo use started, killed, started again and removed as it should?"""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from twice.servers.postgres import PostgresServer
 
 STARTS_AND_DIES = """
 import os
+import shutil
 from twice.servers.postgres import PostgresServer
 server = PostgresServer().__enter__()
 print(server.folder, server.pid, flush=True)
@@ -86,8 +88,27 @@ def test_nothing_is_left_when_it_is_left():
     assert not folder.exists()
 
 
+@pytest.fixture
+def hidden_software(tmp_path):
+    """A copy of the server's package that only its owner may look at."""
+    package = Path(postgres._installed())
+    for name in (package.name, f"{package.name}.libs"):
+        shutil.copytree(package.with_name(name), tmp_path / name)
+    tmp_path.chmod(0o700)
+    return str(tmp_path)
+
+
+def test_nothing_is_left_of_software_that_had_to_be_copied(hidden_software):
+    nothing_is_left({**os.environ, "PYTHONPATH": os.pathsep.join([hidden_software, *sys.path])})
+
+
 def test_nothing_is_left_when_its_starter_is_killed():
-    done = subprocess.run([sys.executable, "-c", STARTS_AND_DIES], capture_output=True, text=True, check=False)
+    nothing_is_left(None)
+
+
+def nothing_is_left(environment):
+    words = [sys.executable, "-c", STARTS_AND_DIES]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
     folder, pid = done.stdout.split()
     deadline = time.monotonic() + 20

@@ -17,6 +17,7 @@ import pytest
 
 import twice
 from databases import Database, table
+from killed import killed_worker
 from postgres_torn import Reader
 from twice.errors import Busy, Fenced, Misuse, NotPublished, OutcomeUnknown, TwiceError
 from twice.faults import armed, recording
@@ -235,29 +236,6 @@ def test_a_server_that_is_killed_at_any_moment_has_all_or_nothing(own_server, tm
 
 
 # ------------------------------------------------------------------ the process is killed
-
-
-def killed_worker(act, fatal, delay):
-    """Do something in a copy of this process, which gets SIGKILL at a point, or after a while; tells whether it did."""
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-
-            def hook(point):
-                if point == fatal:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            with armed(hook):
-                act()
-            code = 0
-        finally:
-            os._exit(code)
-    if delay:
-        time.sleep(delay)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_killed_processes_lose_and_double_nothing_and_leave_nothing(database, tmp_path, tries):

@@ -3,6 +3,8 @@
 import json
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 import stamina
@@ -12,9 +14,12 @@ from services import DROP, SLOW, service
 from twice.effects import Outside, complete, deliver
 from twice.errors import EffectOwed
 from twice.faults import Died, LostReply, armed, dying_at, recording
-from twice.ledger import effects
+from twice.http_calls import asked_wait
+from twice.ledger import effects, retries
 from twice.prover import check, deaths_at_every_point
+from twice.retrying import retry_due
 from twice.runs import Effect
+from ways_after_failures import trying
 from worlds import once_at
 
 DAY, NEXT = "2024-09-20", "2024-09-21"
@@ -58,6 +63,11 @@ def deliver_all(world):
             deliver(world.project.outside, world.project.ledger, row)
 
 
+def run_and_deliver(world):
+    world.run(DAY)
+    deliver_all(world)
+
+
 def memory_world(make_world, transform):
     world = make_world(transform=transform)
     world.put(DAY, ["a"])
@@ -99,14 +109,10 @@ def expected_calls(point):
 @pytest.mark.parametrize("outbox", [False, True])
 @pytest.mark.parametrize("death", [Died, LostReply])
 def test_92_killed_at_every_point_calls_per_key_are_as_promised(make_world, told, outbox, death):
-    def act(world):
-        world.run(DAY)
-        deliver_all(world)
-
     clean = memory_world(make_world, telling(told.url, outbox=outbox))
     points = []
     with armed(recording(points)):
-        act(clean)
+        run_and_deliver(clean)
     assert {"effects.intended", "effects.counted", "effect.before", "effect.answered", "effect.confirmed"} <= set(
         points
     )
@@ -114,14 +120,14 @@ def test_92_killed_at_every_point_calls_per_key_are_as_promised(make_world, told
         told.calls.clear()
         world = memory_world(make_world, telling(told.url, outbox=outbox))
         with armed(dying_at(point, death)), suppress(Died, LostReply, twice.TwiceError):
-            act(world)
+            run_and_deliver(world)
         world.reopen()
-        act(world)
+        run_and_deliver(world)
         calls = told.per_key
         assert set(calls) == {key_of(world)}, point
         assert calls[key_of(world)] in expected_calls(point), (point, calls)
         assert [row.state for row in rows_of(world)] == ["confirmed"], point
-        act(world)
+        run_and_deliver(world)
         assert told.per_key == calls, point
 
 
@@ -162,6 +168,96 @@ def test_without_an_answer_the_rows_are_published_and_the_call_is_owed(make_worl
     assert world.project.ledger.attempts()[0].state == "published"
     assert world.run(DAY).state == "skipped"
     assert [row.state for row in rows_of(world)] == ["confirmed"]
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_service_that_asks_for_seconds_is_given_them(make_world, told, status):
+    world = memory_world(make_world, telling(told.url))
+    told.orders = [(status, {"Retry-After": "1"})]
+    with stamina.set_testing(False):
+        world.run(DAY)
+    assert dict(told.per_key) == {key_of(world): 2}
+    assert 1.0 <= told.times[1] - told.times[0] < 4.0
+    assert [(row.state, row.not_before) for row in rows_of(world)] == [("confirmed", "")]
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("wait", ["600", "date"])
+@pytest.mark.parametrize("outbox", [False, True])
+def test_a_service_that_asks_for_more_is_not_called_before(make_world, told, wait, outbox):
+    world = memory_world(make_world, telling(told.url, outbox=outbox))
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
+    told.orders = [(429, {"Retry-After": later if wait == "date" else wait})]
+    with pytest.raises(EffectOwed, match="HTTP 429"):
+        run_and_deliver(world)
+    (row,) = rows_of(world)
+    asked = datetime.fromisoformat(row.not_before) - datetime.now(UTC)
+    assert timedelta(seconds=590) < asked <= timedelta(seconds=601)
+    with pytest.raises(EffectOwed, match=f"left alone until {row.not_before}") as owed:
+        run_and_deliver(world)
+    assert owed.value.not_before == row.not_before
+    assert len(told.calls) == 1
+    with world.project.ledger.transaction() as db:
+        db.execute("UPDATE effects SET not_before='2000-01-01T00:00:00.000Z'")
+    run_and_deliver(world)
+    assert dict(told.per_key) == {key_of(world): 2}
+    assert [one.state for one in rows_of(world)] == ["confirmed"]
+
+
+@pytest.mark.stores("memory")
+def test_one_service_that_is_left_alone_holds_up_no_other(make_world, told):
+    def transform(rows, run):
+        run.effect("a", call=twice.http_effect(told.url, json="a"))
+        run.effect("b", call=twice.http_effect(told.url, json="b"))
+        return rows
+
+    world = memory_world(make_world, transform)
+    told.orders = [(503, {"Retry-After": "600"})]
+    with pytest.raises(EffectOwed, match="The effect a of"):
+        world.run(DAY)
+    assert [body for _, body in told.calls] == ["a", "b"]
+    assert [row.state for row in rows_of(world)] == ["calling", "confirmed"]
+
+
+@pytest.mark.stores("memory")
+def test_a_retry_is_not_due_before_the_service_wants_to_be_called(make_world, told):
+    world = memory_world(make_world, telling(told.url))
+    pipeline = trying(world, tries=3, at_once=3, wait="1 minute")
+    told.orders = [(503, {"Retry-After": "7200"})]
+    with pytest.raises(EffectOwed):
+        twice.run(pipeline, at=DAY, project=world.project)
+    (due,) = retries.every(world.project.ledger)
+    assert (due.due_at, due.tries) == (rows_of(world)[0].not_before, 1)
+    assert list(retry_due(world.project, datetime.now(UTC) + timedelta(hours=1))) == []
+    assert len(told.calls) == 1
+
+
+NOW = datetime(2024, 10, 7, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"Retry-After": ""}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-5"}, None),
+        ({"Retry-After": "1.5"}, None),
+        ({"Retry-After": "٣"}, None),
+        ({"Retry-After": "0"}, 0.0),
+        ({"Retry-After": " 30 "}, 30.0),
+        ({"Retry-After": "9" * 400}, 86_400.0),
+        ({"Retry-After": "Mon, 07 Oct 2024 12:01:00 GMT"}, 60.0),
+        ({"Retry-After": "Monday, 07-Oct-24 12:01:00 GMT"}, 60.0),
+        ({"Retry-After": "Mon Oct  7 12:01:00 2024"}, 60.0),
+        ({"Retry-After": "Mon, 07 Oct 2024 11:00:00 GMT"}, 0.0),
+        ({"Retry-After": "Sun, 07 Oct 2044 11:00:00 GMT"}, 86_400.0),
+        ({"Retry-After": "Mon, 07 Oct 2024 15:01:00 GMT", "Date": "Mon, 07 Oct 2024 15:00:00 GMT"}, 60.0),
+    ],
+)
+def test_what_a_service_asks_for_is_read_and_bounded(headers, expected):
+    assert asked_wait(headers, NOW) == expected
 
 
 @pytest.mark.stores("memory")

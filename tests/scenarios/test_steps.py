@@ -264,3 +264,21 @@ def test_tidy_removes_what_nobody_came_back_for(stepping):
     assert world.project.kept.tidy([], keep_days=0, dry_run=True) == 1
     assert world.project.kept.tidy([], keep_days=0, dry_run=False) == 1
     assert kept(world) == []
+
+
+@pytest.mark.stores("memory")
+def test_tidy_is_content_if_a_run_has_just_swept_what_it_saw(stepping, monkeypatch):
+    world = stepping()
+    with armed(killed_after(2)), pytest.raises(Died):
+        world.run(DAY)
+    really = os.listdir
+
+    def listed(place):
+        names = really(place)
+        monkeypatch.setattr(os, "listdir", really)
+        world.project.kept.sweep([world.pipeline.slot(DAY)])
+        return names
+
+    monkeypatch.setattr(os, "listdir", listed)
+    assert world.project.kept.tidy([], keep_days=0, dry_run=False) == 0
+    assert kept(world) == []

@@ -89,4 +89,5 @@ def _print_outlook(found: Outlook, output: str) -> int:
 def _line(found: Forecast) -> str:
     edition = f" (generation {found.generation})" if found.generation and found.action != "skip" else ""
     notes = "".join(f"; {note}" for note in found.notes)
-    return f"{found.slot.pipeline} {found.slot.label}  {found.action}: {found.reason}{edition}{notes}"
+    fix = f" {found.fix}" if found.action == "held" else ""
+    return f"{found.slot.pipeline} {found.slot.label}  {found.action}: {found.reason}{edition}{notes}{fix}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import count, debug_option, first_line, output_option, print_json, print_records, project_option
 from twice.effects import deliver
 from twice.errors import EffectOwed, Misuse
 from twice.ledger import effects
@@ -15,6 +17,17 @@ from twice.project import Project
 from twice.runs import Slot
 
 _SHORT = 12
+_COLUMNS: dict[str, Callable[[EffectRecord], Any]] = {
+    "key": lambda row: row.effect_key[:_SHORT],
+    "pipeline": lambda row: row.pipeline,
+    "slot": lambda row: Slot.parse(row.slot).label,
+    "generation": lambda row: row.generation,
+    "effect": lambda row: row.name,
+    "form": lambda row: row.form,
+    "state": lambda row: row.state,
+    "tries": lambda row: row.tries,
+    "last answer": lambda row: first_line(row.answer),
+}
 
 
 @click.group("effects")
@@ -35,28 +48,13 @@ def effects_list(folder: str | None, output: str) -> None:
     """
     project = Project.open(folder, only_looking=True)
     found = effects.counting(project.ledger)
-    if output == "json":
-        print_json({"effects": [asdict(row) for row in found]})
+    if not print_records("effects", found, _COLUMNS, output=output, empty="No call is owed."):
         return
-    columns = ["key", "pipeline", "slot", "generation", "effect", "form", "state", "tries", "last answer"]
-    rows = [
-        [
-            row.effect_key[:_SHORT],
-            row.pipeline,
-            Slot.parse(row.slot).label,
-            row.generation,
-            row.name,
-            row.form,
-            row.state,
-            row.tries,
-            row.answer[:80],
-        ]
-        for row in found
-    ]
-    print_table(columns, rows, empty="No call is owed.")
     if any(row.state in OWED for row in found):
         print("To call what is owed: twice effects deliver")
     for row in found:
+        if row.state in OWED and row.waits:
+            print(_patience(row))
         if row.state not in OWED:
             key = row.effect_key[:_SHORT]
             again = f", twice effects deliver {key} calls it" if row.call else ""
@@ -73,7 +71,7 @@ def effects_list(folder: str | None, output: str) -> None:
 def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
     """Make the calls that are owed, each with its own key; with KEY the one that is named, whatever its state.
 
-    What is unknown or was refused is called only if it is named.
+    What is unknown or was refused is called only if it is named. Services that asked to be left alone for a while are.
 
     \b
     Examples:
@@ -83,8 +81,9 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
     project = Project.open(folder)
     _believe_the_stores(project)
     owed = [row for row in effects.counting(project.ledger) if row.state in OWED]
+    waiting = [row for row in owed if row.waits] if not key else []
     called, troubles = [], []
-    for row in [_named(project, key)] if key else owed:
+    for row in [_named(project, key)] if key else (row for row in owed if row not in waiting):
         if not row.call:
             raise Misuse(
                 f"The call of {row.label} was lost with a ledger.",
@@ -92,17 +91,26 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
                 f"Say what happened: twice effects confirm {row.effect_key[:_SHORT]}, or forget.",
             )
         try:
-            if deliver(project.outside, project.ledger, row):
+            if deliver(project.outside, project.ledger, row, by_name=bool(key)):
                 called.append(row)
         except EffectOwed as error:
             troubles.append(error)
     if output == "json":
-        print_json({"confirmed": [asdict(row) for row in called], "owed": list(map(str, troubles))})
+        shown = {"confirmed": called, "waiting": waiting}
+        facts = {name: [asdict(row) for row in rows] for name, rows in shown.items()}
+        print_json({**facts, "owed": list(map(str, troubles))})
     else:
         print(f"{count(len(called), 'call')} confirmed, {len(troubles)} still owed.")
-        for trouble in troubles:
-            print(trouble)
+        for line in (*troubles, *map(_patience, waiting)):
+            print(line)
     return EffectOwed.exit_code if troubles else 0
+
+
+def _patience(row: EffectRecord) -> str:
+    return (
+        f"{row.label} waits until {row.not_before}, as its service asked. At once: twice effects deliver"
+        f" {row.effect_key[:_SHORT]}"
+    )
 
 
 def _believe_the_stores(project: Project) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import (
+    debug_option,
+    first_line,
+    output_option,
+    print_json,
+    print_records,
+    print_table,
+    project_option,
+)
 from twice.errors import Misuse
 from twice.ledger import AttemptRecord
 from twice.ledger.records import STATES
@@ -17,6 +26,18 @@ from twice.project import Project
 from twice.runs import Receipt, Slot, Target
 from twice.settings import shown
 from twice.sight import Sight
+
+_COLUMNS: dict[str, Callable[[AttemptRecord], Any]] = {
+    "attempt": lambda record: record.attempt,
+    "pipeline": lambda record: record.pipeline,
+    "slot": lambda record: Slot.parse(record.slot).label,
+    "state": lambda record: record.state,
+    "generation": lambda record: record.generation,
+    "rows": lambda record: record.rows,
+    "version": lambda record: record.version_after,
+    "started": lambda record: record.started_at[:19],
+    "reason": lambda record: first_line(record.reason),
+}
 
 
 @click.command("list")
@@ -74,27 +95,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
     project = Project.open(folder, only_looking=True)
     identity = project.pipeline(name).identity if name else ""
     found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
-    if output == "json":
-        print_json({"attempts": [asdict(record) for record in found]})
-        return
-    columns = ["attempt", "pipeline", "slot", "state", "generation", "rows", "version", "started", "reason"]
-    print_table(columns, [_attempt_row(record) for record in found], empty="No runs yet.")
-
-
-def _attempt_row(record: AttemptRecord) -> list[Any]:
-    slot = Slot.parse(record.slot)
-    first_line = record.reason.partition("\n")[0]
-    return [
-        record.attempt,
-        record.pipeline,
-        slot.label,
-        record.state,
-        record.generation,
-        record.rows,
-        record.version_after,
-        record.started_at[:19],
-        first_line[:80],
-    ]
+    print_records("attempts", found, _COLUMNS, output=output, empty="No runs yet.")
 
 
 @click.command("show")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from twice.cli.output import debug_option, project_option, say
-from twice.cli.results import write_whole
 from twice.errors import Misuse
 from twice.metrics import exposition
 from twice.project import Project
@@ -27,6 +26,8 @@ def metrics_command(file: str | None, folder: str | None) -> None:
     if not file:
         print(text, end="")
         return
+    from twice.cli.results import write_whole  # with all that runs need, of which figures need nothing
+
     try:
         write_whole(file, text)
     except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -124,6 +125,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     for row in kept:
         table.add_row(*row)
     Console().print(table)
+
+
+def print_records(
+    name: str, records: Sequence[Any], columns: Mapping[str, Callable[[Any], Any]], *, output: str, empty: str
+) -> bool:
+    """Print records in full as JSON, or a table with these columns; tell whether people are shown any, and want advice."""
+    if output == "json":
+        print_json({name: [asdict(record) for record in records]})
+        return False
+    print_table(list(columns), [[cell(record) for cell in columns.values()] for record in records], empty=empty)
+    return bool(records)
+
+
+def first_line(text: str) -> str:
+    """Return as much of a long text as a table has room for."""
+    return text.partition("\n")[0][:80]
 
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:

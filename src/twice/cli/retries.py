@@ -10,16 +10,34 @@ from typing import Any
 import click
 
 from twice.backfills import worst
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import (
+    confirm,
+    count,
+    debug_option,
+    first_line,
+    output_option,
+    print_json,
+    print_records,
+    project_option,
+)
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Busy, Misuse, TwiceError
+from twice.holding import name_of
 from twice.ledger import retries
 from twice.ledger.retries import Again
 from twice.project import Project
-from twice.retrying import Budget, Retried, name_of, retry_due
+from twice.retrying import Budget, Retried, retry_due
 from twice.runs import Slot
 
 _HISTORY = 20
+_COLUMNS: dict[str, Callable[[Again], Any]] = {
+    "pipeline": lambda row: row.pipeline,
+    "slot": lambda row: Slot.parse(row.slot).label,
+    "tries": lambda row: row.tries,
+    "since": lambda row: row.first_failed_at[:19],
+    "last try": lambda row: row.last_failed_at[:19],
+    "error": lambda row: first_line(row.error),
+}
 
 
 @click.command("retry")
@@ -108,23 +126,7 @@ def dead_list(folder: str | None, output: str) -> None:
     """
     project = Project.open(folder, only_looking=True)
     found = [row for row in retries.every(project.ledger) if row.is_dead]
-    if output == "json":
-        print_json({"dead": [asdict(row) for row in found]})
-        return
-    columns = ["pipeline", "slot", "tries", "since", "last try", "error"]
-    rows = [
-        [
-            row.pipeline,
-            Slot.parse(row.slot).label,
-            row.tries,
-            row.first_failed_at[:19],
-            row.last_failed_at[:19],
-            row.error.partition("\n")[0][:80],
-        ]
-        for row in found
-    ]
-    print_table(columns, rows, empty="No run was set aside.")
-    if found:
+    if print_records("dead", found, _COLUMNS, output=output, empty="No run was set aside."):
         name = name_of(Slot.parse(found[0].slot))
         print(f"To see one: twice dead show {name}. To try it again: twice dead requeue {name}")
 

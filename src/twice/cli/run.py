@@ -14,12 +14,13 @@ from twice.cli.results import Results, recorded
 from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
+from twice.holding import planned
 from twice.jobs import Outcome
 from twice.ledger import retries
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
-from twice.retrying import fill_slot, planned
+from twice.retrying import fill_slot
 from twice.runs import Slot
 from twice.upstream import upstream_first, upstream_of
 
@@ -191,6 +192,8 @@ def _is_done_again(pipeline: Pipeline, plan: Plan) -> bool:
     """Tell whether a slot that is fine now loses its rows to new ones once its inputs have changed."""
     pattern, receipt = pipeline.pattern, plan.base.receipt(plan.slot.text)
     lasts = not plan.skips or pattern.superseded(plan.slot, plan.base)
+    if pattern.takes_in:
+        return False
     return not lasts and (pattern.builds_on_all or pattern.action(receipt) == "replace")
 
 

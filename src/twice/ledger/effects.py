@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twice.ledger.ledger import Ledger
+from twice.ledger.retries import moment_text
 from twice.runs import Effect, Receipt, Slot
 
 INTENDED, CALLING, CONFIRMED, REFUSED, UNKNOWN, FORGOTTEN = (
@@ -55,6 +56,12 @@ class EffectRecord:
     intended_at: str = ""
     called_at: str = ""
     confirmed_at: str = ""
+    not_before: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether its service asked to be left alone until later than now."""
+        return self.not_before > _now()
 
     @property
     def label(self) -> str:
@@ -142,13 +149,13 @@ def call_begins(ledger: Ledger, row: EffectRecord) -> bool:
         return True
 
 
-def ended(ledger: Ledger, row: EffectRecord, state: str, answer: str) -> None:
-    """Record what came of a call, or what a person says came of it."""
+def ended(ledger: Ledger, row: EffectRecord, state: str, answer: str, not_before: str = "") -> None:
+    """Record what came of a call, or what a person says came of it, and until when its service is left alone."""
     with ledger.transaction() as db:
         confirmed = _now() if state in SETTLED else ""
         db.execute(
-            "UPDATE effects SET state=?, answer=?, confirmed_at=? WHERE effect_key=? AND published=1",
-            (state, answer, confirmed, row.effect_key),
+            "UPDATE effects SET state=?, answer=?, confirmed_at=?, not_before=? WHERE effect_key=? AND published=1",
+            (state, answer, confirmed, not_before, row.effect_key),
         )
 
 
@@ -188,4 +195,4 @@ def _records(rows: Iterable[Any]) -> list[EffectRecord]:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment_text(datetime.now(UTC))

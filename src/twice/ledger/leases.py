@@ -13,9 +13,9 @@ from typing import Any
 
 from twice.errors import Busy, NotPublished
 from twice.faults import reach
+from twice.ledger.ends import note_end
 from twice.ledger.records import OPEN, Holder, Lease
 from twice.ledger.tables import Connection, Row, Tables, holder_of, insert
-from twice.ledger.tallies import note_trouble
 
 _LEAST_RENEWAL_SECONDS = 0.05
 
@@ -64,12 +64,8 @@ class Leases(Tables):
                 )
             if row and row["attempt"] != lease.attempt:
                 # Its holder is dead or silent. Should it wake up, its own end will be written over this.
-                died = db.execute(
-                    "UPDATE attempts SET state='died', reason='its lease ran out', ended_at=? WHERE attempt=? AND state=?",
-                    (self.now(db), row["attempt"], OPEN),
-                )
-                if died.rowcount:
-                    note_trouble(db, row["attempt"])
+                died = {"reason": "its lease ran out", "ended_at": self.now(db)}
+                note_end(db, row["attempt"], "died", died, (OPEN,))
             insert(db, "leases", self._row(lease, now), replacing=["name"])
 
     def _row(self, lease: Lease, now: float) -> dict[str, Any]:

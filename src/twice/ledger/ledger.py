@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
+from twice.ledger.ends import UNDECIDED, note_end
 from twice.ledger.leases import Leases
-from twice.ledger.records import BAD, AttemptRecord, Holder
+from twice.ledger.records import STATES, AttemptRecord, Holder
 from twice.ledger.tables import Connection, Row, insert
-from twice.ledger.tallies import note_trouble, note_well
+from twice.ledger.tallies import note_well
 from twice.runs import Receipt, Slot, new_attempt
 
 _HASHES_KEPT = 1_000_000
@@ -29,18 +30,13 @@ class Ledger(Leases):
         with self.transaction() as db:
             name = new_attempt(self.id, _next_counter(db))
             named = replace(record, attempt=name, started_at=self.now(db), host=me.host, pid=me.pid)
-            insert(db, "attempts", asdict(named))
+            insert(db, "attempts", vars(named))
         return named
 
     def end(self, attempt: str, state: str, reason: str = "") -> None:
         """Record how an attempt ended without a publish that is known to be its own."""
         with self.transaction() as db:
-            done = db.execute(
-                "UPDATE attempts SET state=?, reason=?, ended_at=? WHERE attempt=? AND state IN ('started', 'died')",
-                (state, reason, self.now(db), attempt),
-            )
-            if done.rowcount and state in BAD:
-                note_trouble(db, attempt)
+            note_end(db, attempt, state, {"reason": reason, "ended_at": self.now(db)}, UNDECIDED)
 
     def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
         """Record what the store says about a slot, and how the attempt that asked ended."""
@@ -49,15 +45,13 @@ class Ledger(Leases):
             now = self.now(db)
             _keep_receipt(db, receipt, slot, version, now)
             note_well(db, receipt.slot)
-            db.execute(
-                "UPDATE attempts SET state=?, reason=?, rows=?, generation=?, version_after=?, ended_at=? WHERE attempt=?",
-                (state, reason, receipt.rows, receipt.generation, version, now, attempt),
-            )
-            db.execute(
-                "UPDATE attempts SET state='published', reason='found in the store', rows=?, version_after=?, ended_at=?"
-                " WHERE attempt=? AND state IN ('started', 'died', 'unknown')",
-                (receipt.rows, receipt.first_version, now, receipt.attempt),
-            )
+            seen = {"rows": receipt.rows, "ended_at": now}
+            if attempt:
+                own = {"reason": reason, "generation": receipt.generation, "version_after": version}
+                note_end(db, attempt, state, {**own, **seen})
+            if attempt != receipt.attempt:
+                found = {"reason": "found in the store", "version_after": receipt.first_version}
+                note_end(db, receipt.attempt, "published", {**found, **seen}, (*UNDECIDED, "unknown"))
 
     def known(self, slot: str) -> Receipt | None:
         """Return what the ledger believes to be published in a slot."""
@@ -75,11 +69,12 @@ class Ledger(Leases):
     def attempts(self, *, slot: str = "", pipeline: str = "", state: str = "", limit: int = 50) -> list[AttemptRecord]:
         """Return attempts, newest first."""
         wanted = {"slot": slot, "pipeline": pipeline, "state": state}
-        tests = [f"{name}=?" for name, value in wanted.items() if value]
-        where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        values = [value for value in wanted.values() if value]
-        sql = f"SELECT * FROM attempts{where} ORDER BY started_at DESC, {_NEWEST_NAME_FIRST} LIMIT ?"  # noqa: S608 - fixed names
-        return [_attempt(row) for row in self.query(sql, *values, limit)]
+        named = {name: value for name, value in wanted.items() if value}
+        # The runs of a pipeline lie in order within each of their states: so few of a million are looked at.
+        each = [{**named, "state": one} for one in STATES] if set(named) == {"pipeline"} else [named]
+        with self.reading() as db:
+            found = [row for one in each for row in _newest(db, one, limit)]
+        return sorted(map(_attempt, found), key=_by_age, reverse=True)[:limit]
 
     def newest_attempt(self, slot: str, publisher: str = "") -> AttemptRecord | None:
         """Return the attempt on a slot that was begun last; `publisher` is one that may bear another slot's name."""
@@ -177,13 +172,24 @@ def _keep_receipt(db: Connection, receipt: Receipt, slot: Slot, version: int, no
     insert(db, "versions", seen, replacing=["target", "version", "slot"])
 
 
+def _newest(db: Connection, wanted: Mapping[str, str], limit: int) -> list[Row]:
+    where = f" WHERE {' AND '.join(f'{name}=?' for name in wanted)}" if wanted else ""
+    sql = f"SELECT * FROM attempts{where} ORDER BY started_at DESC, {_NEWEST_NAME_FIRST} LIMIT ?"  # noqa: S608 - fixed names
+    return db.execute(sql, (*wanted.values(), limit)).fetchall()
+
+
+def _by_age(record: AttemptRecord) -> tuple[str, int, str]:
+    return record.started_at, len(record.attempt), record.attempt
+
+
 def _attempt(row: Row) -> AttemptRecord:
     return AttemptRecord(**{field.name: row[field.name] for field in fields(AttemptRecord)})
 
 
 def _next_counter(db: Connection) -> int:
-    db.execute("INSERT INTO facts (name, value) VALUES ('attempts', '0') ON CONFLICT (name) DO NOTHING")
-    db.execute("UPDATE facts SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name='attempts'")
+    counted = db.execute("UPDATE facts SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name='attempts'")
+    if not counted.rowcount:
+        db.execute("INSERT INTO facts (name, value) VALUES ('attempts', '1')")
     found = db.execute("SELECT value FROM facts WHERE name='attempts'").fetchone()
     return int(found["value"]) if found else 0
 

@@ -2,7 +2,7 @@
 
 `export` writes all tables to a file: a first line that names the ledger, one line for each row, and a
 last line with their number, so that a file that was cut short is noticed. Leases stay behind: they are
-promises of processes that speak to the old place, judged by its clock. A ledger with live runs is not
+promises of processes that speak to the old place, judged by its clock. Runs are counted anew where they arrive. A ledger with live runs is not
 exported, since their ends would be missing from the copy.
 
 `import_` takes all of it into an empty ledger in one transaction, with the ledger's id: targets stay
@@ -29,9 +29,10 @@ from twice.faults import reach
 from twice.ledger.ledger import Ledger, ledger_id
 from twice.ledger.migrating import refuse_newer, tables
 from twice.ledger.schema import VERSION
-from twice.ledger.tables import Connection
+from twice.ledger.tables import Connection, inserting
+from twice.ledger.tallies import count_all
 
-_LEFT_BEHIND = ("leases",)
+_LEFT_BEHIND = ("leases", "tallies")
 _AT_ONCE = 1000
 
 
@@ -95,6 +96,7 @@ def import_(ledger: Ledger, file: str) -> Moved:
         reach("ledger.import.cleared")
         for table, group in groupby(_read(file), key=lambda pair: pair[0]):
             _fill(db, table, (row for _, row in group))
+        count_all(db)
         reach("ledger.import.filled")
         if ledger_id(db) != name:
             raise Misuse(f"{file} names no ledger in its facts.", "It is not what was exported. Nothing changed.")
@@ -115,7 +117,7 @@ def _refuse_live(ledger: Ledger, db: Connection, done: str) -> None:
 def _rows_of(db: Connection) -> Iterator[tuple[str, dict[str, Any]]]:
     for table in tables():
         if table not in _LEFT_BEHIND:
-            rows = db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - names of our own tables
+            rows = db.execute(f"SELECT * FROM {table}")  # noqa: S608 - names of our own tables
             yield from ((table, dict(row)) for row in rows)
 
 
@@ -167,11 +169,9 @@ def _fill(db: Connection, table: str, rows: Iterable[dict[str, Any]]) -> None:
     for names, group in groupby(rows, key=tuple):
         if not set(names) <= set(columns):
             raise Misuse(f"The file holds columns of {table} that this Twice does not know.", "Nothing changed.")
-        marks = ", ".join("?" * len(names))
-        sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names of our own columns
         values = (tuple(row[name] for name in names) for row in group)
         while some := list(islice(values, _AT_ONCE)):
-            db.executemany(sql, some)
+            db.executemany(inserting(table, names), some)
 
 
 @contextmanager

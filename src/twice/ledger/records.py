@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import cache
 
 OPEN = "started"
 _DEAD_STATES = ("Z", "X", "x")
@@ -14,7 +15,11 @@ BAD = ("failed", "refused", "unknown", "died")
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One start of work on a slot."""
+    """One start of work on a slot.
+
+    `asked` and `parameters` are JSON: what it was asked for, so that a retry is asked for the same. Both are empty where an
+    older Twice, or a refusal, wrote the record.
+    """
 
     attempt: str
     slot: str
@@ -33,6 +38,8 @@ class AttemptRecord:
     host: str = ""
     pid: int = 0
     plan: str = ""
+    asked: str = ""
+    parameters: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,7 @@ class Holder:
     @classmethod
     def me(cls) -> Holder:
         """This process."""
-        pid = os.getpid()
-        return cls(socket.gethostname(), pid, process_start(pid))
+        return cls(*_this_process())
 
     @property
     def is_dead(self) -> bool:
@@ -64,6 +70,16 @@ class Lease:
     holder: Holder
 
 
+@cache
+def _this_process() -> tuple[str, int, str]:
+    """Look once who this is; a copy of the process, made by a fork, looks again."""
+    pid = os.getpid()
+    return socket.gethostname(), pid, process_start(pid)
+
+
+os.register_at_fork(after_in_child=_this_process.cache_clear)
+
+
 def process_start(pid: int) -> str:
     """Return what tells two processes of one number apart, or nothing if there is no such process."""
     try:
@@ -76,6 +92,7 @@ def process_start(pid: int) -> str:
         return ""
 
 
+@cache
 def machine_boot() -> str:
     """Tell one boot of the machine from another."""
     try:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twice.faults import reach
+from twice.ledger.ends import note_end
 from twice.ledger.ledger import Ledger
 from twice.ledger.records import OPEN, AttemptRecord
-from twice.ledger.tallies import note_trouble
 from twice.runs import Slot
 
 DUE, DEAD = "due", "dead"
@@ -62,6 +62,10 @@ class Again:
     def is_forced(self) -> bool:
         """Tell whether another edition was asked for although nothing changed."""
         return bool(json.loads(self.asked)["force"])
+
+    def is_settled_by(self, generation: int) -> bool:
+        """Tell whether a published edition is what was asked for: of a forced run, its own or a later one."""
+        return not self.is_forced or 0 < self.generation <= generation
 
     def is_due(self, now: datetime) -> bool:
         """Tell whether its time has come."""
@@ -105,7 +109,7 @@ def ended_well(ledger: Ledger, generations: Mapping[str, int]) -> None:
     A run that was forced stays due until its edition is there: that an older one is fine is not what was asked.
     """
     rows = [row for slot in generations if (row := find(ledger, slot))]
-    known = [row.slot for row in rows if not row.is_forced or 0 < row.generation <= generations[row.slot]]
+    known = [row.slot for row in rows if row.is_settled_by(generations[row.slot])]
     if known:
         reach("retry.ended.well")
         with ledger.transaction() as db:
@@ -157,26 +161,33 @@ def drop(ledger: Ledger, slot: str) -> bool:
         return bool(db.execute("DELETE FROM retries WHERE slot=? AND state=?", (slot, DEAD)).rowcount)
 
 
-def died(ledger: Ledger) -> list[AttemptRecord]:
-    """Return the newest attempts on their slots that were begun, have no end, and whose process is gone."""
-    live = ledger.live_attempts()
-    begun = [record for record in ledger.attempts(state=OPEN, limit=_ALL) if record.attempt not in live]
+def died(ledger: Ledger, slot: str = "") -> list[AttemptRecord]:
+    """Return the newest attempts on their slots, or on one, that were begun, have no end, and whose process is gone."""
+    found = ledger.attempts(slot=slot, state=OPEN, limit=_ALL)
+    live = ledger.live_attempts() if found else ()
+    begun = [record for record in found if record.attempt not in live]
     newest = {record.slot: ledger.newest_attempt(record.slot) for record in begun}
     return [record for record in begun if newest[record.slot] == record]
 
 
 def enlist(ledger: Ledger, record: AttemptRecord, row: Again) -> None:
-    """Make a run due whose process died, and let its attempt say so, in one step."""
+    """Make a run due whose process died, and let its attempt say so, in one step.
+
+    A slot that had a row keeps it, with what its newest attempt was asked for: somebody ran it by name meanwhile.
+    """
     with ledger.transaction() as db:
-        ended = db.execute(
-            "UPDATE attempts SET state='died', reason=?, ended_at=? WHERE attempt=? AND state=?",
-            (row.error, row.last_failed_at, record.attempt, OPEN),
-        )
-        if ended.rowcount:
-            note_trouble(db, record.attempt)
-        if ended.rowcount and not db.execute("SELECT 1 FROM retries WHERE slot=?", (row.slot,)).fetchone():
-            _keep(db, row)
+        ended = {"reason": row.error, "ended_at": row.last_failed_at}
+        if note_end(db, record.attempt, "died", ended, (OPEN,)):
+            found = db.execute("SELECT * FROM retries WHERE slot=?", (row.slot,)).fetchone()
+            if not found:
+                _keep(db, row)
+            elif record.asked:
+                _keep(db, _asked_anew(_again(found), row))
     reach("retry.enlisted")
+
+
+def _asked_anew(row: Again, new: Again) -> Again:
+    return replace(row, asked=new.asked, parameters=new.parameters, generation=new.generation)
 
 
 def lease_name(slot: str) -> str:

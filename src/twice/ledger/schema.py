@@ -144,5 +144,37 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX attempts_by_pipeline ON attempts (pipeline, state, started_at, rows);
     CREATE INDEX attempts_by_state ON attempts (state, started_at);
     """,
+    """
+    CREATE TABLE files (
+        target TEXT NOT NULL,
+        path TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        content TEXT NOT NULL,
+        rows INTEGER,
+        slot TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        attempt TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        changed_at TEXT NOT NULL,
+        PRIMARY KEY (target, path)
+    );
+    CREATE INDEX files_by_state ON files (target, state)
+    """,
+    """
+    ALTER TABLE effects ADD COLUMN not_before TEXT NOT NULL DEFAULT '';
+    ALTER TABLE attempts ADD COLUMN asked TEXT NOT NULL DEFAULT '';
+    ALTER TABLE attempts ADD COLUMN parameters TEXT NOT NULL DEFAULT '';
+    CREATE TABLE tallies (
+        pipeline TEXT NOT NULL,
+        state TEXT NOT NULL,
+        runs INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        PRIMARY KEY (pipeline, state)
+    );
+    INSERT INTO tallies (pipeline, state, runs, rows)
+        SELECT pipeline, state, count(*), coalesce(sum(rows), 0) FROM attempts WHERE state <> 'started' GROUP BY pipeline, state;
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -2,7 +2,8 @@
 
 Every question is answered from an index or from a small table, so that a ledger of a million runs answers
 in a blink. A slot is in trouble from an attempt that ended without a publish until something is confirmed
-for it; `troubles` is written in the very transaction that records the one or the other.
+for it; `troubles` and `tallies` are written in the very transaction that records the one or the other. Runs that have not
+ended are few, and are counted when somebody asks.
 """
 
 from __future__ import annotations
@@ -10,10 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twice.ledger.records import OPEN
+
 if TYPE_CHECKING:
     from twice.ledger.ledger import Ledger
 
-_TALLIES = "SELECT pipeline, state, count(*) AS runs, sum(rows) AS rows FROM attempts GROUP BY pipeline, state"
+_TALLIES = (
+    "SELECT pipeline, state, runs, rows FROM tallies WHERE runs > 0 UNION ALL"
+    " SELECT pipeline, state, count(*), 0 FROM attempts WHERE state='started' GROUP BY pipeline, state"
+)
+_COUNT = (
+    "INSERT INTO tallies (pipeline, state, runs, rows) VALUES (?, ?, ?, ?) ON CONFLICT (pipeline, state)"
+    " DO UPDATE SET runs=tallies.runs + excluded.runs, rows=tallies.rows + excluded.rows"
+)
+_COUNT_ALL = (
+    "INSERT INTO tallies (pipeline, state, runs, rows) SELECT pipeline, state, count(*), coalesce(sum(rows), 0)"
+    " FROM attempts WHERE state<>'started' GROUP BY pipeline, state"
+)
 _NEWEST = (
     "SELECT started_at, ended_at FROM attempts WHERE pipeline=? AND state='published' ORDER BY started_at DESC LIMIT 1"
 )
@@ -35,6 +49,19 @@ def note_trouble(db: Any, attempt: str) -> None:
 def note_well(db: Any, slot: str) -> None:
     """Note, in the transaction that says so, that a slot is well."""
     db.execute("DELETE FROM troubles WHERE slot=?", (slot,))
+
+
+def count_end(db: Any, before: Any, state: str, rows: int | None) -> None:
+    """Count, in the transaction that says so, that an attempt ended; `before` is what was recorded of it until then."""
+    if before["state"] != OPEN:
+        db.execute(_COUNT, (before["pipeline"], before["state"], -1, -(before["rows"] or 0)))
+    db.execute(_COUNT, (before["pipeline"], state, 1, rows or 0))
+
+
+def count_all(db: Any) -> None:
+    """Count all attempts anew, where they came from elsewhere."""
+    db.execute("DELETE FROM tallies")
+    db.execute(_COUNT_ALL)
 
 
 @dataclass(frozen=True)
@@ -64,7 +91,7 @@ class InTrouble:
 def tallies(ledger: Ledger) -> list[Tally]:
     """Count all runs."""
     rows = ledger.query(_TALLIES)
-    return [Tally(row["pipeline"], row["state"], row["runs"], row["rows"] or 0) for row in rows]
+    return [Tally(row["pipeline"], row["state"], row["runs"], row["rows"]) for row in rows]
 
 
 def last_success(ledger: Ledger, pipeline: str) -> tuple[str, str] | None:

@@ -61,6 +61,8 @@ class PostgresServer:
         self._bin = Path()
 
     def __enter__(self) -> Self:
+        if (self._data / "PG_VERSION").exists():
+            raise Misuse(f"{self.folder} holds a PostgreSQL server already.", fix="Give another folder.")
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self._bin = self._reachable_binaries()
@@ -145,8 +147,6 @@ class PostgresServer:
         }
 
     def _initialise(self) -> None:
-        if (self._data / "PG_VERSION").exists():
-            raise Misuse(f"{self.folder} holds a PostgreSQL server already.", fix="Give another folder.")
         secret = self.folder / "password"
         secret.touch(mode=0o600)
         secret.write_text(self._password, encoding="ascii")
@@ -208,6 +208,9 @@ class PostgresServer:
             copied = self.folder / "software"
             shutil.copytree(package / _INSTALLED, copied / _PACKAGE / _INSTALLED)
             shutil.copytree(package.with_name(f"{_PACKAGE}.libs"), copied / f"{_PACKAGE}.libs")
+            # The guard, which is the server's user too, removes all of it if this process is killed.
+            for place, _, _ in os.walk(copied):
+                self._own(Path(place))
             return copied / _PACKAGE / _INSTALLED / "bin"
         return binaries
 

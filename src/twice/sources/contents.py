@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twice.errors import Misuse
-from twice.sources.listing import BadFile, bad, regular
+from twice.errors import BadFile, Misuse
+from twice.sources.listing import bad, regular
 from twice.sources.packing import CANNOT_BE_READ, Unpacked, check_size, disguise, opener, unpacked
 from twice.sources.scanning import Tally, count, pieces
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twice import placeholders
@@ -191,7 +191,7 @@ class Files:
                 "Check the path, or say missing='empty' if no file means no rows.",
             )
         marks = tuple(mark_files(place.root, names, place.hashes, self.largest))
-        chosen = FileSet(self, place.root, marks, self._format(names), marker)
+        chosen = FileSet(self, place.root, marks, self.form_of(names), marker)
         chosen.check()
         return chosen
 
@@ -243,7 +243,8 @@ class Files:
             return None
         return Marker(path, token(status)) if stat.S_ISREG(status.st_mode) else None
 
-    def _format(self, names: list[str]) -> str:
+    def form_of(self, names: Sequence[str]) -> str:
+        """Return the one format that all of these files have; of none, the one that the pattern tells."""
         found = {self.format or format_of(name) for name in names} or {self.format or format_of(self.pattern)}
         if len(found) > 1:
             raise Misuse(f"{self.pattern!r} matches files of several formats: {', '.join(sorted(found))}.")

@@ -18,7 +18,7 @@ from twice.errors import Misuse
 from twice.sources.contents import Look, check_beginning, check_same_columns, look_into
 from twice.sources.judging import good_rows
 from twice.sources.listing import bad, spark_path
-from twice.sources.marking import FileMark, content_hash, token
+from twice.sources.marking import FileMark, is_still, token
 from twice.sources.origins import check_one_name_each, with_origin
 from twice.sources.sifting import Sifted, sift
 
@@ -83,7 +83,7 @@ class FileSet:
             ):
                 return False
             # A change in the same granule of the clock as the first look leaves the token as it was.
-            return not mark.young or content_hash(mark.real) == mark.content
+            return not mark.young or is_still(mark)
         except OSError:
             return False
 
@@ -91,6 +91,11 @@ class FileSet:
         """Refuse files whose first or last bytes tell that Spark would misread them without a word."""
         for mark in self.marks:
             check_beginning(mark.path, mark.real, self.source, self.format)
+
+    def with_looks(self, looks: Mapping[str, Look]) -> FileSet:
+        """Return the same files, some of which were looked into already."""
+        self._looks.update(looks)
+        return self
 
     def counts(self) -> Mapping[str, int | None]:
         """Return how many rows each file has; None where only Spark can tell. Every file is read to its end, once.

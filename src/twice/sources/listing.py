@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from twice.errors import Misuse, NotPublished
+from twice.errors import BadFile, Misuse
 
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -57,13 +57,21 @@ def regular(root: str, name: str) -> str:
         raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
     if not stat.S_ISREG(status.st_mode):
         raise bad(name, "is not a regular file.")
-    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
-        raise bad(name, "begins with '_' or '.', and Spark would pass over it without a word.")
-    if not _is_text(name):
-        raise bad(name, "has a name that is not text.")
-    if ":" in os.path.basename(name) or ":" in real:
-        raise bad(name, "has a colon in its name, which Spark takes for the end of a scheme.")
+    why = misnamed(name, real)
+    if why:
+        raise bad(name, why)
     return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
+
+
+def misnamed(name: str, real: str) -> str:
+    """Say why a name, or that of the file behind it, cannot be read by Spark, or nothing."""
+    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
+        return "begins with '_' or '.', and Spark would pass over it without a word."
+    if not _is_text(name):
+        return "has a name that is not text."
+    if ":" in os.path.basename(name) or ":" in real:
+        return "has a colon in its name, which Spark takes for the end of a scheme."
+    return ""
 
 
 def status_of(root: str, name: str) -> os.stat_result:
@@ -80,18 +88,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-class BadFile(NotPublished):
-    """A file cannot be used. `reason` says why, as the end of a sentence that begins with its name."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"The input file {name!r} {reason}",
-            "Nothing was published, and the target is as it was.",
-            "Correct or remove the file, and run again.",
-        )
 
 
 def bad(name: str, why: str) -> BadFile:
