@@ -54,6 +54,7 @@ from twice.ledger.records import OPEN
 from twice.ledger.retries import plain
 from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
+from twice.quarantine import keep, set_aside_by, with_kept
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
@@ -174,6 +175,8 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
         rows=receipt.rows,
         attempt=receipt.attempt,
         notes=notes,
+        parsed=receipt.parsed,
+        quarantined=set_aside_by(receipt),
     )
 
 
@@ -247,6 +250,8 @@ class _Attempt:
             self._end("failed", explain(error))
             self.job.tell(self.job.failed(self.name, generation, "failed", TwiceError(explain(error))))
             raise
+        if outcome.quarantined and outcome.state == "published":
+            self.job.tell(outcome.set_aside())
         # A twin's receipt bears the twin's name; this is the end of this attempt.
         self.job.tell(replace(outcome.event(), attempt=self.name))
         return outcome
@@ -361,7 +366,13 @@ class _Attempt:
     def _receipts(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[Receipt]:
         """Make the receipts, and keep beside the table what they name."""
         rows = self._rows_of_each(plan, parts, staged)
-        receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+        receipts = [
+            with_kept(
+                self._receipt(plan, part, staged, count),
+                keep(self.store, self.job.table, part.inputs, part.generation, self.name),
+            )
+            for part, count in zip(parts, rows, strict=True)
+        ]
         if self.intake:
             before = plan.base.receipt(self.job.slot.text)
             receipts[0] = ingests.with_marks(self.store, self.job.table, self.intake, receipts[0], before)
@@ -470,6 +481,9 @@ class _Attempt:
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
             adopted=staged.adopted,
             effects=self._intend_effects(part.job.slot, before),
+            # A slot whose change rows are kept is not read again.
+            parsed=before.parsed if before and not part.inputs else None,
+            aside=before.aside if before and not part.inputs else (),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -588,6 +602,9 @@ class _Attempt:
             attempt=found.attempt,
             notes=notes,
             along=plan.companions,
+            parsed=found.parsed,
+            quarantined=set_aside_by(found),
+            left=self.intake.more if self.intake else 0,
         )
 
 

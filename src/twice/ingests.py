@@ -48,7 +48,8 @@ def taken_in(store: Store, table: str, slot: str, sight: Sight) -> Taken:
     if slot not in sight.ended or not isinstance(store, Drafts):
         return newest
     there = next(iter(store.past(table).states), None)
-    return newest.at_generation(there.holds.get(slot, 0) if there else 0)
+    held = there.holds.get(slot) if there else None
+    return newest.at_generation(held) if held else Taken(lambda _: None)
 
 
 def leaving(intake: Intake | None) -> Leaving | None:
@@ -71,7 +72,8 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
         else replace(mark, generation=receipt.generation)
         for mark in intake.marks
     ]
-    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "")
+    aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
+    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "", aside)
     try:
         # A second try of the same attempt may come to the same marks.
         if store.beside(table, label) != body:
@@ -83,7 +85,9 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
             "Correct the cause and run again.",
         ) from error
     reach("marks.kept")
-    return replace(receipt, marks=label, parsed=None if None in rows.values() else sum(filter(None, rows.values())))
+    counted = None if None in rows.values() else sum(filter(None, rows.values()))
+    parsed = counted if receipt.parsed is None else receipt.parsed
+    return replace(receipt, marks=label, parsed=parsed, aside=aside)
 
 
 def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None:

@@ -78,7 +78,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run that did not fail; `along` are the other slots that were done with it."""
+    """What became of a run that did not fail.
+
+    `along` are the other slots that were done with it. `parsed` rows came out of its files, where that is known, and `quarantined` of
+    them were set aside. `left` files are left to later runs.
+    """
 
     state: str
     slot: Slot
@@ -90,6 +94,16 @@ class Outcome:
     attempt: str = ""
     notes: tuple[str, ...] = ()
     along: tuple[Slot, ...] = ()
+    parsed: int | None = None
+    quarantined: int = 0
+    left: int = 0
+
+    def set_aside(self) -> Event:
+        """Say that rows were set aside."""
+        reason = (
+            f"{self.quarantined} of {self.parsed} rows were set aside; see: twice quarantine show {self.slot.pipeline}"
+        )
+        return Event("quarantined", self.slot, self.attempt, self.generation, reason=reason, rows=self.quarantined)
 
     def event(self) -> Event:
         """Say how it ended."""
@@ -115,5 +129,8 @@ class Outcome:
             "rows": self.rows,
             "attempt": self.attempt,
             "notes": list(self.notes),
+            "parsed": self.parsed,
+            "quarantined": self.quarantined,
+            "left": self.left,
             "along": [slot.text for slot in self.along],
         }

@@ -32,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 import xxhash
 
 from twice.errors import Fenced, NotPublished
+from twice.runs import Aside
 
 SEEN = "seen"
 CLAIMED = "claimed"
@@ -139,6 +140,7 @@ class Body:
         attempt: The attempt that wrote it.
         previous: Label of the body of the publish before, or empty.
         older: Labels of the older bodies that count with it, oldest first, each with its number of marks.
+        aside: Rows that are set aside, with this body and with all that count with it.
         count: How many marks it holds.
     """
 
@@ -156,6 +158,7 @@ class Body:
         self.attempt: str = header["attempt"]
         self.previous: str = header["previous"]
         self.older: tuple[tuple[str, int], ...] = tuple((one, count) for one, count in header["older"])
+        self.aside = tuple(Aside(*one) for one in header["aside"])
         self.count: int = header["count"]
         self._blocks: list[int] = header["blocks"]
         sections = []
@@ -189,7 +192,12 @@ class Body:
 
 
 def _written(
-    marks: Iterable[Mark], generation: int, attempt: str, previous: str, older: Sequence[tuple[str, int]]
+    marks: Iterable[Mark],
+    generation: int,
+    attempt: str,
+    previous: str,
+    older: Sequence[tuple[str, int]],
+    aside: Sequence[Aside],
 ) -> tuple[str, bytes]:
     """Return the bytes of a body, and a label that follows from them."""
     states, tokens, paths, contents = bytearray(), bytearray(), bytearray(), bytearray()
@@ -206,6 +214,7 @@ def _written(
         "attempt": attempt,
         "previous": previous,
         "older": list(older),
+        "aside": [[one.label, one.rows, one.generation] for one in aside],
         "count": len(states),
         "blocks": [len(block) for block in blocks],
     }
@@ -270,6 +279,11 @@ class Taken:
         return self._body(self.label) if self.label else None
 
     @property
+    def attempt(self) -> str:
+        """The attempt whose publish it was that left it so, or nothing."""
+        return self._newest.attempt if self._newest else ""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The labels of all bodies that count, oldest first."""
         return (*(label for label, _ in self._newest.older), self.label) if self._newest else ()
@@ -293,8 +307,15 @@ class Taken:
     @cached_property
     def knows(self) -> Callable[[str, int, int], bool]:
         """Tells of a path, a size and a time whether something is settled about that very file."""
-        known, token = self._known, _token
-        return lambda path, size, mtime_ns: token(path, size, mtime_ns) in known
+        known, digest, pack = self._known, xxhash.xxh3_128_digest, _NUMBERS.pack
+
+        def knows(path: str, size: int, mtime_ns: int) -> bool:
+            try:  # as `_token` does: a call more for each of a million files is a tenth of a second
+                return digest(path.encode() + pack(size, mtime_ns)) in known
+            except (UnicodeEncodeError, struct.error):
+                return _token(path, size, mtime_ns) in known
+
+        return knows
 
     def unknown(self, entries: Iterable[Found]) -> Iterator[Found]:
         """Return those files about which nothing is settled, as they are now."""
@@ -326,10 +347,18 @@ class Taken:
             counted.subtract(body.states[place] for place in dead)
         return {state: counted[code] for code, state in enumerate(STATES) if counted[code]}
 
-    def adding(self, marks: Iterable[Mark], generation: int, attempt: str, previous: str) -> tuple[str, bytes]:
+    @property
+    def aside(self) -> tuple[Aside, ...]:
+        """The rows that were set aside and not read again since."""
+        return self._newest.aside if self._newest else ()
+
+    def adding(
+        self, marks: Iterable[Mark], generation: int, attempt: str, previous: str, aside: Sequence[Aside] = ()
+    ) -> tuple[str, bytes]:
         """Return label and bytes of the body that a publish keeps: these marks, on top of what is known.
 
-        `previous` is the label of the body of the publish before, whether or not it still counts.
+        `previous` is the label of the body of the publish before, whether or not it still counts. `aside` are all rows that
+        are set aside from then on.
         """
         fresh = {mark.path: mark for mark in marks}
         sizes = [(label, body.count) for label, (body, _) in zip(self.labels, self._layers, strict=True)]
@@ -337,7 +366,7 @@ class Taken:
         while kept and sizes[kept - 1][1] <= _TIMES_LARGER * count:
             kept -= 1
             count += sizes[kept][1]
-        return _written(self._with(fresh, kept), generation, attempt, previous, sizes[:kept])
+        return _written(self._with(fresh, kept), generation, attempt, previous, sizes[:kept], aside)
 
     def _with(self, fresh: Mapping[str, Mark], kept: int) -> Iterator[Mark]:
         """Return the marks of all bodies that are not kept, and fresh ones in place of older ones of the same path."""

@@ -120,6 +120,11 @@ class FileSet:
             self._sifted.append(sift(self, engine.spark))
         return self._sifted[0]
 
+    @property
+    def sifted(self) -> Sifted | None:
+        """What became of the rows, if they were judged already."""
+        return self._sifted[0] if self._sifted else None
+
     def read(self, engine: Any) -> Rows:
         """Read all files as one frame; a broken row fails the read, or is left out because it was set aside."""
         spark = engine.spark
