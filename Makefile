@@ -56,6 +56,7 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/operations.py
 	@$(RUN)/python benchmarks/periods.py
+	@$(RUN)/python benchmarks/ingests.py
 	@$(RUN)/python benchmarks/postgres.py
 
 prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, and the server; race two processes a thousand times, explore larger models

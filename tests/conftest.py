@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from databases import Database, drop_what_was_made
+from inboxes import Inbox
 from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World, lacks
 
@@ -88,6 +89,19 @@ def make_world(kind, session, tmp_path, new_database):
         nonlocal count
         count += 1
         return World(tmp_path / f"world{count}", kind, session, database=new_database(), **settings)
+
+    return make
+
+
+@pytest.fixture
+def make_inbox(kind, session, tmp_path, new_database):
+    """Return a maker of fresh ingests on one store."""
+    count = 0
+
+    def make(**settings):
+        nonlocal count
+        count += 1
+        return Inbox(tmp_path / f"inbox{count}", kind, session, database=new_database(), **settings)
 
     return make
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from twice.stores.postgres.histories import ENDING
+
 _NUMBERS = itertools.count(1)
 _made: list["Database"] = []
 
@@ -43,11 +45,12 @@ class Database:
     def rows(self, store, target):
         return store.fetch(target).to_pylist()
 
-    def fill(self, target, values):
+    def fill(self, target, schema, rows):
         """Make a table as somebody would who does not know Twice."""
-        self.execute(f"CREATE TABLE {table(target)} (id text, v text)")
-        for key, value in values.items():
-            self.execute(f"INSERT INTO {table(target)} VALUES (%s, %s)", [key, value])
+        self.execute(f"CREATE TABLE IF NOT EXISTS {table(target)} ({schema.replace(' string', ' text')})")
+        for row in rows:
+            places = ", ".join(["%s"] * len(row))
+            self.execute(f"INSERT INTO {table(target)} VALUES ({places})", list(row.values()))
 
     def overwrite(self, target, rows):
         with psycopg.connect(self.url) as db:
@@ -76,6 +79,13 @@ class Database:
         query = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
         found = self.execute(query + " AND relname LIKE %s AND relname NOT LIKE 'twice\\_%%' ORDER BY 1", [like])
         return [name for (name,) in found]
+
+    def kept_names(self, target):
+        """Return the names under which there are change rows beside a table."""
+        history = table(f"{target}_{ENDING}")
+        if self.execute("SELECT to_regclass(%s)", [history])[0][0] is None:
+            return set()
+        return {name for (name,) in self.execute(f"SELECT DISTINCT twice_edition FROM {history}")}
 
 
 def drop_what_was_made():

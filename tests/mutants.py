@@ -16,14 +16,14 @@ from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
 from twice.ledger import Ledger
-from twice.patterns import fast_metadata_cleaner
+from twice.patterns import fast_metadata_cleaner, stateful_merger
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
 from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.sight import Sight, State
 from twice.sources import files, marking
-from twice.stores import durable, manifest, sweep
+from twice.stores import durable, editions, manifest, sweep
 from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
 from ways import Clock
@@ -726,6 +726,33 @@ def old_edition_comes_back(patch):
 def later_slots_not_replayed(patch):
     patch.setattr(StatefulMerger, "companions", lambda self, slot, base, *, forced: ())
     patch.setattr(StatefulMerger, "draft", lambda self, slot, base, companions, past, *, forced: None)
+
+
+@mutant(
+    "rows from before the first slot are in no history",
+    by="rows from before a history",
+    shows="rows: ",
+)
+def adopted_rows_not_kept(patch):
+    patch.setattr(stateful_merger, "_is_adopted", lambda base: False)
+
+
+@mutant(
+    "a tidy takes change rows away, and refuses nobody who planned before",
+    by="tidy of change rows against a sleeper",
+    shows="change rows that are missing",
+)
+def change_rows_removed_under_a_sleeper(patch):
+    patch.setattr(MemoryStore, "_move_head", lambda self, name, sight: None)
+
+
+@mutant(
+    "a tidy takes change rows of live runs",
+    by="tidy of change rows during a live run",
+    shows="change rows of a live run that were taken",
+)
+def change_rows_of_live_runs_removed(patch):
+    patch.setattr(editions, "is_of", lambda name, attempts: False)
 
 
 @mutant(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,56 @@ def two_corrections_of_a_history(bench: Bench) -> None:
     put(world, d21=["also"])
     world.run(NEXT)
     demand(world.by_day(), {DAY: ["corrected"], NEXT: ["also"]}, "rows")
+
+
+def by_history(bench: Bench) -> World:
+    """Return a world whose change rows are kept."""
+    return bench.world(pattern=twice.stateful_merger(keys=["id"], form="history"))
+
+
+@way
+def rows_from_before_a_history(bench: Bench) -> None:
+    """A filled table is taken over, its first slot changes a row of it, a correction does not: the row is as it was."""
+    world = by_history(bench)
+    world.fill_by_hand([{"id": one, "day": date(2024, 9, 1)} for one in ("a", "b")])
+    take_over(world.store, world.project.ledger, world.target)
+    put(world, d20=["a"], d21=["c"])
+    for day in (DAY, NEXT):
+        world.run(day)
+    put(world, d20=["d"])
+    world.run(DAY)
+    demand(world.by_day(), {"2024-09-01": ["a", "b"], DAY: ["d"], NEXT: ["c"]}, "rows")
+
+
+@way
+def tidy_of_change_rows_against_a_sleeper(bench: Bench) -> None:
+    """A tidy takes a run that has kept its change rows for dead: what it publishes then is made of rows that are there."""
+    world = put(by_history(bench), d20=["a"], d21=["b"])
+    world.run(DAY)
+    tidy = partial(world.store.tidy, world.target, frozenset(), keep_days=0, dry_run=False)
+    with armed(once_at("publish.before", tidy)):
+        world.run(NEXT)
+    kept = world.memory._history[world.target]
+    named = [receipt.history for receipt in world.sight().receipts.values()]
+    demand([name for name in named if name not in kept], [], "change rows that are missing")
+
+
+@way
+def tidy_of_change_rows_during_a_live_run(bench: Bench) -> None:
+    """A tidy comes while a run has kept its change rows and not published: they stay."""
+    world = put(by_history(bench), d20=["a"], d21=["b"])
+    world.lease_seconds = 60
+    world.reopen()
+    world.run(DAY)
+    taken: list[str] = []
+
+    def tidy() -> None:
+        live = world.project.ledger.live_attempts()
+        taken.extend(world.store.tidy(world.target, live, keep_days=0, dry_run=False).names)
+
+    with armed(once_at("publish.before", tidy)):
+        world.run(NEXT)
+    demand(taken, [], "change rows of a live run that were taken")
 
 
 @way

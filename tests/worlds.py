@@ -18,9 +18,12 @@ from twice.fingerprint import Place
 from twice.pipelines import Pipeline, pipeline
 from twice.project import Project
 from twice.prover import Snapshot
-from twice.sources.files import Files, FileSet
+from twice.sources.files import Files
+from twice.sources.filesets import FileSet
 from twice.stores import manifest
+from twice.stores.histories import name_of
 from twice.stores.memory import MemoryStore
+from twice.stores.merging import LABEL
 from twice.stores.postgres import PostgresStore
 from twice.stores.registry import store_class
 
@@ -218,11 +221,36 @@ class World:
         )
 
     def tidy(self):
-        self.store.tidy(self.target, frozenset(), keep_days=0, dry_run=False) if self.kind == "parquet" else None
+        # A tidy of Delta takes long, and leaves its files for a week in any case.
+        if self.kind == "parquet" or (self.pattern.keeps_history and self.kind != "delta"):
+            self.store.tidy(self.target, frozenset(), keep_days=0, dry_run=False)
 
     def litter(self) -> int:
-        if self.kind != "parquet":
-            return 0
+        names = self.kept_names() - self.named() if self.pattern.keeps_history and self.kind != "delta" else ()
+        return len(names) + (self.files_left() if self.kind == "parquet" else 0)
+
+    def named(self) -> set[str]:
+        """Return the names of change rows that the receipts name."""
+        receipts = self.sight().receipts.values()
+        return {name for one in receipts for name in (one.history, one.adopted)} - {""}
+
+    def kept_names(self) -> set[str]:
+        """Return the names under which there are change rows in the history."""
+        if self.kind == "memory":
+            return {name for name, batch in self.memory._history.get(self.target, {}).items() if batch.rows}
+        if self.database:
+            return self.database.kept_names(self.target)
+        if self.kind == "parquet":
+            newest = manifest.newest(str(self.table() / "_twice" / "history"))
+            return {name_of(slot) for slot, receipt in newest.receipts.items() if receipt.rows}
+        history = self.table() / "_twice" / "history"
+        if not history.exists():
+            return set()
+        rows = self.spark.read.format("delta").load(str(history)).select(LABEL).distinct().collect()
+        return {row[LABEL] for row in rows}
+
+    def files_left(self) -> int:
+        """Count the files of a Parquet table that no version names."""
         table = str(self.table())
         newest = manifest.newest(table)
         # Versions that a replay may start from are kept, and so are their files.
@@ -241,6 +269,16 @@ class World:
 
     def table(self) -> Path:
         return Path(self.store.table(self.target))
+
+    def fill_by_hand(self, rows: list[dict[str, Any]], schema: str = SCHEMA):
+        """Make a table, or add to it, as somebody would who does not know Twice."""
+        if self.kind == "memory":
+            self.memory.meddle(self.target, rows)
+        elif self.database:
+            self.database.fill(self.target, schema, rows)
+        else:
+            frame = self.spark.createDataFrame([tuple(row.values()) for row in rows], schema)
+            frame.coalesce(1).write.format(self.kind).mode("append").save(str(self.table()))
 
     def overwrite_by_hand(self):
         """Replace the whole table as somebody would who does not know Twice."""

@@ -24,13 +24,45 @@ Rows = Any
 
 
 @dataclass(frozen=True)
+class Leaving:
+    """Rows that leave a table when others come: those whose column holds one of these texts; none, if there is none."""
+
+    column: str
+    values: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def refuse_unknown(self, count: int) -> None:
+        """Refuse rows that come and do not say what they came from: nobody could let them leave again.
+
+        Raises:
+            NotPublished: There are some.
+        """
+        if count:
+            raise NotPublished(
+                f"{count} {'row has' if count == 1 else 'rows have'} NULL in {self.column!r}, the column that tells where rows came from.",
+                "They could not be found when they have to leave, so nothing was published.",
+                "Keep the column as the source filled it.",
+            )
+
+    def untold(self, name: str) -> NotPublished:
+        """Say that a table has no such column of texts, so that nobody knows which rows have to leave."""
+        return NotPublished(
+            f"The table {name} has no column {self.column!r} of texts, so it does not tell which rows came from where.",
+            f"Older rows of {self.values[0]!r} would stay beside the new ones, so nothing was published.",
+            "Write to a new target that has the column from its first rows on.",
+        )
+
+
+@dataclass(frozen=True)
 class Work:
     """What a store has to know about one attempt, while it stages and when it publishes.
 
     `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
     the whole target: it must be refused if anything else was published since. `keep_days` is how long
     the target's versions have to be kept at least. `heals` asks for a table of what the slots say alone,
-    without what was changed from outside.
+    without what was changed from outside. `leaving` are rows of files that are taken in anew.
     """
 
     name: str
@@ -42,6 +74,7 @@ class Work:
     columns: ColumnPolicy = NO_CHANGES
     keep_days: int = 0
     heals: bool = False
+    leaving: Leaving | None = None
 
     @property
     def seen(self) -> int:
@@ -63,6 +96,7 @@ class Staged:
         keeps: Without a handle: the slot's older rows stay, and have to be there still.
         batches: How many rows each batch of a draft brought, in their order.
         history: Name under which change rows were kept, or nothing.
+        adopted: Name under which the rows from before the first slot are kept, or nothing.
     """
 
     rows: int
@@ -74,6 +108,7 @@ class Staged:
     keeps: bool = False
     batches: tuple[int, ...] = ()
     history: str = ""
+    adopted: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,12 +140,28 @@ class LookBack:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a tidy removed, and what it left because it may still be needed."""
+    """What a tidy removed, and what it left because it may still be needed.
+
+    `names` are those of change rows that count for nothing, of which there were `change_rows`.
+    """
 
     removed_files: int = 0
     removed_bytes: int = 0
     attempts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    change_rows: int = 0
+    names: tuple[str, ...] = ()
+
+    def __add__(self, other: Swept) -> Swept:
+        """Return what both removed."""
+        return Swept(
+            self.removed_files + other.removed_files,
+            self.removed_bytes + other.removed_bytes,
+            self.attempts + other.attempts,
+            tuple(dict.fromkeys(self.notes + other.notes)),
+            self.change_rows + other.change_rows,
+            self.names + other.names,
+        )
 
 
 @dataclass(frozen=True)
@@ -316,12 +367,14 @@ class Editions:
         own: The name of the rows at hand: a new one for every try, since a later try may have read other inputs.
         replaced: Name of the slot's older rows, or nothing.
         whole: Make the whole table of them, and not only the rows whose keys are touched.
+        adopted: Name under which the rows that the table holds now are to be kept as well, or nothing. It is the first of `names`.
     """
 
     names: tuple[str, ...]
     own: str
     replaced: str = ""
     whole: bool = False
+    adopted: str = ""
 
 
 @runtime_checkable
@@ -334,7 +387,8 @@ class KeepsHistory(Protocol):
     ) -> Staged:
         """Keep the rows under a name, where no reader looks, and write what the table's rows become.
 
-        Rows that are kept count only through a receipt that names them.
+        Rows that are kept count only through a receipt that names them. Where rows are to be adopted, those that the
+        table held before the publish are kept too: they are what was there before the first slot.
         """
 
 
@@ -361,14 +415,6 @@ class Appends(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Leaving:
-    """Rows that leave a table when others come: those whose column holds one of these texts."""
-
-    column: str
-    values: tuple[str, ...]
-
-
 @runtime_checkable
 class TakesIn(Protocol):
     """Can add rows to those that its slot already has there, and let some of these leave, in one step."""
@@ -391,7 +437,11 @@ class KeepsBeside(Protocol):
 
     @abstractmethod
     def keep_beside(self, name: str, label: str, body: bytes) -> None:
-        """Keep a body under a label that no other body ever has."""
+        """Keep a body under a label that no other body ever has.
+
+        Raises:
+            NotPublished: It could not be kept, or one has that label; that one is as it was.
+        """
 
     @abstractmethod
     def beside(self, name: str, label: str) -> bytes | None:
@@ -404,6 +454,15 @@ class KeepsBeside(Protocol):
     @abstractmethod
     def drop_beside(self, name: str, labels: Sequence[str]) -> None:
         """Remove bodies."""
+
+
+def label_taken(label: str) -> NotPublished:
+    """Say that a body is kept under a label already: bodies never change."""
+    return NotPublished(
+        f"Something is kept beside the table as {label!r} already.",
+        "It stays as it is; nothing was published.",
+        "Run again.",
+    )
 
 
 @runtime_checkable
@@ -489,6 +548,21 @@ class FindsRepeats(Protocol):
     @abstractmethod
     def needs_spark_for_repeats(self, name: str) -> bool:
         """Tell whether that starts a JVM."""
+
+
+@runtime_checkable
+class FindsRows(Protocol):
+    """Can find rows by what they hold. No pattern needs it; a person does."""
+
+    @abstractmethod
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Return some rows in which each of these columns holds its value, which is given as a text.
+
+        A text that is no value of the column's type is in no row.
+
+        Raises:
+            Misuse: There is no such column.
+        """
 
 
 @runtime_checkable

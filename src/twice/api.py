@@ -37,13 +37,16 @@ from twice.pipelines import Pipeline
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot
+from twice.rules import Rule, rules_of
 from twice.runs import Run, Slot, Target, check_name
+from twice.sight import Sight
 from twice.sources.declared import Declared
 from twice.sources.files import Files
 from twice.sources.functions import Function
 from twice.sources.named import reads_of
 from twice.sources.queries import Query
 from twice.sources.tables import Table
+from twice.sources.tracked import Tracked
 from twice.statements import Statement
 from twice.timeline import KeptVersion, difference, version_named
 from twice.timeline import versions as kept_versions
@@ -169,12 +172,61 @@ def files(
     options: Mapping[str, str] | None = None,
     ready: str | None = None,
     done: str | None = None,
-) -> Files:
+    rules: Any = None,
+    max_quarantined: int | str | None = None,
+    on_bad_file: str = "fail",
+    max_expanded: int | str | None = None,
+    file_column: str | None = None,
+    track: bool = False,
+    on_changed_file: str = "refuse",
+    on_copied_file: str = "skip",
+    quiet_for: str | None = None,
+    batch_files: int | None = None,
+    batch_bytes: int | None = None,
+    hash: str = "xxh3",  # noqa: A002 - what it is called everywhere
+) -> Files | Tracked:
     """Read the files that match a pattern, with the slot's placeholders in it.
 
-    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker.
+    With `ready="next"` a run waits for a file of the next interval, with `done=` for a marker. `file_column` adds a column with
+    each row's file. `rules` are a list of `twice.rule`, or a pandera schema; up to `max_quarantined` rows that cannot be used are
+    set aside.
+
+    With `track=True` the pipeline is an ingest: each run takes in the files that its target has not taken in yet.
     """
-    return Files(pattern, schema, format, header, missing, dict(options or {}), ready, done)
+    declared = Files(
+        pattern,
+        schema,
+        format,
+        header,
+        missing,
+        dict(options or {}),
+        rules_of(rules),
+        file_column,
+        ready,
+        None if track else done,
+        max_quarantined,
+        on_bad_file,
+        max_expanded,
+    )
+    if track:
+        return Tracked(declared, on_changed_file, on_copied_file, quiet_for, done, batch_files, batch_bytes, hash)
+    only_tracked = {
+        "on_changed_file": (on_changed_file, "refuse"),
+        "on_copied_file": (on_copied_file, "skip"),
+        "quiet_for": (quiet_for, None),
+        "batch_files": (batch_files, None),
+        "batch_bytes": (batch_bytes, None),
+        "hash": (hash, "xxh3"),
+    }
+    for name, (said, default) in only_tracked.items():
+        if said != default:
+            raise Misuse(f"{name}= is about files that are tracked.", fix="Add track=True, or leave it out.")
+    return declared
+
+
+def rule(condition: str, *, name: str = "") -> Rule:
+    """Say in SQL what has to be true of each row; where it is NULL, nothing is known and the row passes."""
+    return Rule(condition, name)
 
 
 def table(target: str, *, version: int | None = None) -> Table:
@@ -468,8 +520,8 @@ def publish(
     matrix.check(pattern, home.kind(where.target.store), slot.name)
     declared = list(inputs) if inputs is not None else None
 
-    def resolve() -> dict[str, Inputs]:
-        place = home.place(where, slot.zone, slot.schedule)
+    def resolve(sight: Sight) -> dict[str, Inputs]:
+        place = home.place(where, slot.zone, slot.schedule, sight)
         return {
             f"input{number}": Label(source) if isinstance(source, str) else source.resolve(place)
             for number, source in enumerate(declared or [])

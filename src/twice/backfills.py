@@ -221,10 +221,11 @@ def along_with(project: Project, pipeline: Pipeline, slots: Sequence[Slot], aske
     found = []
     try:
         first = project.job(pipeline, slots[0])
-        if consider(first, project.store(pipeline.target.store), project.ledger, asked).plan.skips:
+        plan = consider(first, project.store(pipeline.target.store), project.ledger, asked).plan
+        if plan.skips:
             return ()
         for slot in slots[1:]:
-            project.job(pipeline, slot).resolve()
+            project.job(pipeline, slot).resolve(plan.base)
             found.append(slot)
     except TwiceError:
         return tuple(found)
@@ -234,7 +235,7 @@ def along_with(project: Project, pipeline: Pipeline, slots: Sequence[Slot], aske
 def is_one_publish(pipeline: Pipeline) -> bool:
     """Tell whether many slots are done in one publish: each builds on those before, and only the result is shown."""
     pattern = pipeline.pattern
-    return pattern.builds_on_all and not (pattern.shows_each or pattern.keeps_history)
+    return pattern.builds_on_all and not (pattern.takes_in or pattern.shows_each or pattern.keeps_history)
 
 
 def _ends_of(project: Project, slots: Sequence[Slot], first: Outcome) -> Iterator[SlotEnd]:

@@ -15,6 +15,7 @@ from twice.decide import Asked, Question, decide
 from twice.errors import NotPublished
 from twice.faults import reach
 from twice.fingerprint import Inputs, fingerprint_of
+from twice.ingests import intake_of
 from twice.jobs import Job
 from twice.ledger import Ledger
 from twice.plans import Plan
@@ -56,9 +57,9 @@ def consider(job: Job, store: Store, ledger: Ledger, asked: Asked) -> Considered
     # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
     known = _known(job, ledger)
     sight = store.look(job.table)
-    inputs = job.resolve()
+    inputs = job.resolve(sight)
     reach("inputs.resolved")
-    found = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
+    found = _fingerprint(job, inputs, sight)
     plan = _decide(job, store, sight, ledger, asked, found, known)
     return _with_others(job, plan, inputs, found)
 
@@ -67,7 +68,10 @@ def reconsider(job: Job, store: Store, ledger: Ledger, asked: Asked, before: Con
     """Decide once more on what is there now, from the inputs in hand unless somebody published the slot since."""
     known = _known(job, ledger)
     sight = store.look(job.table)
-    if sight.fence(job.slot.text) == before.plan.base.fence(job.slot.text):
+    base = before.plan.base
+    # What a target has taken in may be less now although its slot has not moved: after a restore.
+    same = sight.version == base.version if job.pattern.takes_in else True
+    if same and sight.fence(job.slot.text) == base.fence(job.slot.text):
         plan = _decide(job, store, sight, ledger, asked, before.fingerprint, known)
         return _with_others(job, plan, before.inputs, before.fingerprint)
     # Inputs that were resolved before that publish may be the older ones.
@@ -87,7 +91,8 @@ def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint
     companions = _companions(job, plan)
     # What has to follow is not begun unless it can be done: the table would be left half way.
     following = [_part(job.sibling(slot), plan) for slot in plan.pending] if job.sibling else []
-    notes = _under_way(plan) + _changed_inputs(plan, [*companions, *following])
+    intake = intake_of(inputs)
+    notes = _under_way(plan) + _changed_inputs(plan, [*companions, *following]) + (intake.notes if intake else ())
     return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
 
 
@@ -154,9 +159,17 @@ def _state_lost(slot: Slot, plan: Plan, why: str) -> NotPublished:
 
 
 def _part(job: Job, plan: Plan) -> Part:
-    inputs = job.resolve()
-    fingerprint = fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
-    return Part(job, inputs, fingerprint, plan.base.fence(job.slot.text) + 1)
+    inputs = job.resolve(plan.base)
+    return Part(job, inputs, _fingerprint(job, inputs, plan.base), plan.base.fence(job.slot.text) + 1)
+
+
+def _fingerprint(job: Job, inputs: Mapping[str, Inputs], sight: Sight) -> str:
+    """Digest the inputs; an ingest that finds nothing new is where its last publish left it."""
+    before = sight.receipt(job.slot.text)
+    intake = intake_of(inputs)
+    if intake and intake.nothing and before:
+        return before.fingerprint
+    return fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
 
 
 def _decide(

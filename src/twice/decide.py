@@ -79,13 +79,8 @@ def decide(question: Question, sight: Sight) -> Plan:
         return _plan(question, sight, "skip", f"the newer slot {superseded} has taken its place")
     _check_proof(question, sight)
     before = sight.receipt(question.slot.text)
-    if before and not question.asked.force and _is_current(question, before):
-        why = (
-            "its rows were accepted as they are"
-            if question.slot.text in sight.ended
-            else "published, and the inputs are the same"
-        )
-        return _plan(question, sight, "skip", why)
+    if before and not _is_forced(question, sight) and _is_current(question, before):
+        return _plan(question, sight, "skip", _why_not(question, sight))
     _check_sealed(question, sight)
     _check_all_proofs(question, sight)
     refusal = question.pattern.refusal(question.slot, sight, forced=question.asked.force)
@@ -257,12 +252,26 @@ def _check_all_proofs(question: Question, sight: Sight) -> None:
     )
 
 
+def _is_forced(question: Question, sight: Sight) -> bool:
+    """Tell whether a slot is published although nothing changed; what an ingest has taken in, it does not take in again."""
+    taken_in = question.pattern.takes_in and question.slot.text not in sight.ended
+    return question.asked.force and not taken_in
+
+
+def _why_not(question: Question, sight: Sight) -> str:
+    if question.slot.text in sight.ended:
+        return "its rows were accepted as they are"
+    return "there is no new file" if question.pattern.takes_in else "published, and the inputs are the same"
+
+
 def _is_current(question: Question, before: Receipt) -> bool:
     same_inputs = bool(question.fingerprint) and before.fingerprint == question.fingerprint
     return same_inputs and not (question.rerun_on_code and before.code != question.code)
 
 
 def _why_again(question: Question, before: Receipt) -> str:
+    if question.pattern.takes_in and before.fingerprint != question.fingerprint:
+        return "there are new files"
     if question.asked.force:
         return "asked for with --force"
     if not question.fingerprint:

@@ -7,6 +7,7 @@ Errors are typed by the answer, because the answer decides the next move:
         Unsupported         this store cannot carry this pattern
         NotProvable         a proof of this pipeline would reach outside of its copies
       NotPublished      1   the slot shows nothing new; running again is safe
+        BadFile             a file of the inputs cannot be used
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
@@ -61,6 +62,19 @@ class NotPublished(TwiceError):
     """The slot shows nothing new, and running it again is safe."""
 
     exit_code = 1
+
+
+class BadFile(NotPublished):
+    """A file of the inputs cannot be used. `reason` says why, as the end of a sentence that begins with its name."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"The input file {path!r} {reason}",
+            "Nothing was published, and the target is as it was.",
+            "Correct or remove the file, and run again.",
+        )
 
 
 class InputsMoved(NotPublished):

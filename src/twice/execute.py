@@ -24,11 +24,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from twice import ingests
 from twice.abilities import Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
 from twice.decide import Asked
 from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
+    BadFile,
     Busy,
     Conflict,
     EffectOwed,
@@ -52,9 +54,11 @@ from twice.ledger.records import OPEN
 from twice.ledger.retries import plain
 from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
+from twice.quarantine import keep, set_aside_by, with_kept
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
+from twice.sources.tracked import Intake
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
@@ -89,6 +93,8 @@ def execute(
         raise  # like a skip it leaves no trace: a scheduler may ask every minute
     except (NotPublished, Fenced) as error:
         _record_refusal(job, ledger, error)
+        if isinstance(error, BadFile):
+            ingests.note_bad_file(ledger, job.slot, error)
         raise
     plan = considered.plan
     if approve:
@@ -153,6 +159,8 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
         for found in plan.base.receipts.values():
             if found.attempt == receipt.attempt:
                 notes += _confirmed(ledger, "", found, plan.base.version)
+        if job.pattern.takes_in:
+            ingests.catch_up(ledger, job.slot, ingests.taken_in(store, job.table, job.slot.text, plan.base))
     if job.kept and not ledger.busy(job.slot.text):
         job.kept.sweep((job.slot,))
     same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
@@ -167,6 +175,8 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
         rows=receipt.rows,
         attempt=receipt.attempt,
         notes=notes,
+        parsed=receipt.parsed,
+        quarantined=set_aside_by(receipt),
     )
 
 
@@ -212,6 +222,7 @@ class _Attempt:
         self.fingerprint = ""
         self.name = ""
         self.effects: dict[Slot, Mapping[str, Effect]] = {}
+        self.intake: Intake | None = None
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
@@ -239,6 +250,8 @@ class _Attempt:
             self._end("failed", explain(error))
             self.job.tell(self.job.failed(self.name, generation, "failed", TwiceError(explain(error))))
             raise
+        if outcome.quarantined and outcome.state == "published":
+            self.job.tell(outcome.set_aside())
         # A twin's receipt bears the twin's name; this is the end of this attempt.
         self.job.tell(replace(outcome.event(), attempt=self.name))
         return outcome
@@ -247,6 +260,8 @@ class _Attempt:
         """Record the end; a ledger that cannot must not hide how the run really ended."""
         with suppress(NotPublished):
             self.ledger.end(self.name, state, reason)
+            if self.intake:
+                ingests.note_end(self.ledger, self.job.slot, self.intake, self.name, state, reason)
 
     def _record(self, plan: Plan) -> AttemptRecord:
         slot = self.job.slot
@@ -309,6 +324,9 @@ class _Attempt:
 
     def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
+        self.intake = ingests.intake_of(parts[0].inputs)
+        if self.intake:
+            ingests.note_claim(self.ledger, self.job.slot, self.intake, self.name)
         work = Work(
             name=self.job.table,
             slot=self.job.slot.text,
@@ -319,14 +337,14 @@ class _Attempt:
             columns=self.job.columns,
             keep_days=self.job.pattern.keep_days,
             heals=self.asked.force and bool(plan.base.ended),
+            leaving=ingests.leaving(self.intake),
         )
         try:
             staged = self._stage(plan, work, parts)
         except Conflict:
             return None
-        rows = self._rows_of_each(plan, parts, staged)
         try:
-            receipts = [self._receipt(plan, part, staged, count) for part, count in zip(parts, rows, strict=True)]
+            receipts = self._receipts(plan, parts, staged)
         except TwiceError:
             self.store.discard(work, staged)
             raise
@@ -345,6 +363,21 @@ class _Attempt:
             reply = f"lost ({explain(error)})"
         return self._settle(plan, work, staged, receipts, reply)
 
+    def _receipts(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[Receipt]:
+        """Make the receipts, and keep beside the table what they name."""
+        rows = self._rows_of_each(plan, parts, staged)
+        receipts = [
+            with_kept(
+                self._receipt(plan, part, staged, count),
+                keep(self.store, self.job.table, part.inputs, part.generation, self.name),
+            )
+            for part, count in zip(parts, rows, strict=True)
+        ]
+        if self.intake:
+            before = plan.base.receipt(self.job.slot.text)
+            receipts[0] = ingests.with_marks(self.store, self.job.table, self.intake, receipts[0], before)
+        return receipts
+
     def _rows_of_each(self, plan: Plan, parts: Sequence[Part], staged: Staged) -> list[int]:
         """Tell how many rows each slot brought; where the store cannot, companions brought what they had before."""
         if plan.draft:
@@ -362,6 +395,9 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
+            if self.intake and not self.intake.reads and work.base.exists:
+                # Files are set aside or forgotten, and no row comes or goes.
+                return Staged(0, keeps=work.slot not in work.base.ended)
             computed = parts[:1] if self.job.pattern.keeps_history else parts
             rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else computed)]
             whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
@@ -443,7 +479,11 @@ class _Attempt:
             lineage=staged.lineage,
             pending=tuple(other.text for other in plan.pending),
             history=staged.history if slot == self.job.slot.text else before.history if before else "",
+            adopted=staged.adopted,
             effects=self._intend_effects(part.job.slot, before),
+            # A slot whose change rows are kept is not read again.
+            parsed=before.parsed if before and not part.inputs else None,
+            aside=before.aside if before and not part.inputs else (),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -503,7 +543,7 @@ class _Attempt:
                 "Nothing of this attempt is visible.",
                 "Run again.",
             )
-        if sight.fence(work.slot) != work.seen:
+        if sight.fence(work.slot) != work.seen and not self.intake:
             raise Overtaken(
                 f"The slot {self.job.slot.label} was published by another attempt as generation {sight.fence(work.slot)},"
                 " from other inputs.",
@@ -542,6 +582,10 @@ class _Attempt:
         for slot in plan.companions:
             if slot.text in sight.receipts:
                 notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
+        if self.intake:
+            ingests.catch_up(
+                self.ledger, self.job.slot, ingests.taken_in(self.store, self.job.table, self.job.slot.text, sight)
+            )
         reach("confirmed")
         if self.job.kept:
             self.job.kept.sweep((self.job.slot, *plan.companions))
@@ -558,6 +602,8 @@ class _Attempt:
             attempt=found.attempt,
             notes=notes,
             along=plan.companions,
+            parsed=found.parsed,
+            quarantined=set_aside_by(found),
         )
 
 

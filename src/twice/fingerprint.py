@@ -13,20 +13,26 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from twice.abilities import Rows
 from twice.intervals import Schedule
 from twice.runs import Reading, Slot, digest
+
+if TYPE_CHECKING:
+    from twice.marks import Taken
 
 UNDECLARED = ""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source is resolved: for which slot of which calendar, in which zone, under which root."""
+    """Where a source is resolved: for which slot of which calendar, in which zone, under which root.
+
+    `taken` tells what the target has taken in of files that are tracked.
+    """
 
     root: str
     slot: Slot
@@ -34,11 +40,18 @@ class Place:
     hashes: HashMemory
     look: Callable[[str], Any]
     schedule: Schedule | None = None
+    taken: Callable[[], Taken] = field(default_factory=lambda: _nothing_taken)
 
     @property
     def run(self) -> Reading:
         """What a function of the user's may know of the run that it is called for."""
         return Reading(self.slot, self.zone)
+
+
+def _nothing_taken() -> Taken:
+    from twice.marks import Taken
+
+    return Taken(lambda _: None)
 
 
 class HashMemory(Protocol):

@@ -19,6 +19,7 @@ from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
+from twice.sight import Sight
 
 
 class KeepsSteps(Protocol):
@@ -43,7 +44,7 @@ class Job:
     pattern: Pattern
     zone: str
     code: str
-    resolve: Callable[[], Mapping[str, Inputs]]
+    resolve: Callable[[Sight], Mapping[str, Inputs]]
     rows: Callable[[Mapping[str, Inputs], Run], Rows]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     rerun_on_code: bool = False
@@ -89,6 +90,15 @@ class Outcome:
     attempt: str = ""
     notes: tuple[str, ...] = ()
     along: tuple[Slot, ...] = ()
+    parsed: int | None = None
+    quarantined: int = 0
+
+    def set_aside(self) -> Event:
+        """Say that rows were set aside."""
+        reason = (
+            f"{self.quarantined} of {self.parsed} rows were set aside; see: twice quarantine show {self.slot.pipeline}"
+        )
+        return Event("quarantined", self.slot, self.attempt, self.generation, reason=reason, rows=self.quarantined)
 
     def event(self) -> Event:
         """Say how it ended."""
@@ -114,5 +124,7 @@ class Outcome:
             "rows": self.rows,
             "attempt": self.attempt,
             "notes": list(self.notes),
+            "parsed": self.parsed,
+            "quarantined": self.quarantined,
             "along": [slot.text for slot in self.along],
         }

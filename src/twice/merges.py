@@ -209,6 +209,35 @@ def refuse_repeated(sample: Sequence[Row], rule: MergeRule) -> None:
         )
 
 
+def refuse_mark_in_table(columns: Iterable[str], rule: MergeRule) -> None:
+    """Refuse to take over a table that has a column for the mark of deletion: what it holds could not be given back.
+
+    Raises:
+        Misuse: It has.
+    """
+    for mark in set(rule.besides) & set(columns):
+        raise Misuse(
+            f"The table held rows before its first slot, and it has the column {mark!r}, which marks rows as deleted.",
+            "Such a mark is not kept in the table, so its older values would be lost.",
+            "Rename the column of the table, or that of the changes.",
+        )
+
+
+def refuse_keys_there(found: Sequence[Row], rule: MergeRule) -> None:
+    """Name keys of rows from before the first slot that are NULL, or that several of them share.
+
+    Raises:
+        NotPublished: There are some.
+    """
+    if any(row[key] is None for row in found for key in rule.keys):
+        raise NotPublished(
+            f"The table holds rows from before its first slot with NULL in a key column ({', '.join(rule.keys)}).",
+            "A row without its key could not be given back, so nothing was published.",
+            "Fill the column, or take such rows out of the table.",
+        )
+    refuse_repeated(found, rule)
+
+
 def _action(row: Row, there: Row | None, rule: MergeRule) -> str:
     gone = bool(rule.deleted) and not rule.soft and _is_true(row[rule.deleted or ""])
     if there is None:

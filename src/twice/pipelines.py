@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
 from functools import cached_property
@@ -20,10 +20,12 @@ from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
 from twice.intervals import Schedule
+from twice.patterns.ingest import Ingest
 from twice.plans import Pattern
 from twice.runs import Slot, Target, check_name, digest
 from twice.sources.files import Files
 from twice.sources.queries import Query
+from twice.sources.tracked import Tracked
 from twice.transforms import Sql
 from twice.tries import Retries
 
@@ -54,6 +56,11 @@ class Pipeline:
     def identity(self) -> str:
         """The name in slots: a renamed pipeline keeps its first one."""
         return self.was or self.name
+
+    @property
+    def tracked(self) -> Tracked | None:
+        """The source whose files are taken in, if the pipeline is an ingest."""
+        return next((source for source in self.sources.values() if isinstance(source, Tracked)), None)
 
     @property
     def zone(self) -> str:
@@ -153,6 +160,9 @@ def pipeline(
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
     _check_sources(chosen, schedule)
+    tracked = [one for one in chosen.values() if isinstance(one, Tracked)]
+    if tracked:
+        pattern = _ingest(tracked, pattern, schedule, on_code_change)
 
     def declare(transform: Callable[..., Any]) -> Pipeline:
         if isinstance(transform, Sql):
@@ -175,6 +185,35 @@ def pipeline(
         )
 
     return declare
+
+
+def _ingest(tracked: Sequence[Tracked], pattern: Pattern, schedule: Schedule | None, on_code_change: str) -> Ingest:
+    """Return the pattern as files are taken in by it, if all that is declared fits together."""
+    if len(tracked) > 1:
+        raise Misuse("A pipeline takes in the files of one source.", fix="Declare a pipeline for each of them.")
+    if schedule is not None:
+        raise Misuse(
+            "What an ingest has taken in is told by the marks of the files, so it has no calendar.",
+            fix="Leave every= and start= out, or track=True.",
+        )
+    if on_code_change == "rerun":
+        raise Misuse(
+            "Files that were taken in are not read again, so on_code_change='rerun' has no meaning for an ingest.",
+            fix="Leave it out; twice files forget takes a file in again.",
+        )
+    ingest = Ingest.of(pattern)
+    said = tracked[0].on_changed_file
+    if said == "replace" and not ingest.adds:
+        raise Misuse(
+            f"on_changed_file='replace' cannot be kept by {pattern.name}: a row that was merged may come from several files.",
+            fix="Use 'apply' to bring the new rows in over the old ones, 'refuse' or 'ignore'; or transactional_writer.",
+        )
+    if said == "apply" and ingest.adds:
+        raise Misuse(
+            "on_changed_file='apply' would add the rows of a changed file to its old ones.",
+            fix="Use 'replace' with file_column=, 'refuse' or 'ignore'; or a pattern with keys.",
+        )
+    return ingest
 
 
 def _check_sources(sources: Mapping[str, Source | None], schedule: Schedule | None) -> None:

@@ -128,6 +128,10 @@ class Pattern(Protocol):
         """Tell whether a publish needs the proof of every slot that the target holds."""
 
     @property
+    def takes_in(self) -> bool:
+        """Tell whether every run adds to the one slot what the target has not taken in yet."""
+
+    @property
     def keeps_history(self) -> bool:
         """Tell whether change rows are kept, so that companions are vouched for again and not done again."""
 

@@ -27,12 +27,15 @@ from twice.engine import Engine
 from twice.errors import Misuse, SourceFailed, TwiceError, Waiting, suggestion
 from twice.events import Event, Hook, Tell, announce
 from twice.fingerprint import CallsCode, Inputs, Place
+from twice.ingests import taken_in
 from twice.intervals import Schedule
 from twice.jobs import Job
 from twice.ledger import Ledger
 from twice.ledger.places import SqlitePlace
+from twice.marks import Taken
 from twice.pipelines import Pipeline
 from twice.runs import Run, Slot, Target
+from twice.sight import Sight
 from twice.sources.files import Files
 from twice.sources.named import reads_of
 from twice.steps import Kept
@@ -252,7 +255,7 @@ class Project:
             pattern=pipeline.pattern,
             zone=pipeline.zone,
             code=pipeline.code,
-            resolve=lambda: self._resolved(pipeline, slot),
+            resolve=lambda sight: self._resolved(pipeline, slot, sight),
             rows=rows,
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
@@ -278,8 +281,8 @@ class Project:
             raise Misuse(f"effects.calls={said!r} is not known.", fix="Use 'make', or 'record' to make none.")
         return Outside(lambda: self.whole_pipelines, said == "make")
 
-    def _resolved(self, pipeline: Pipeline, slot: Slot) -> Mapping[str, Inputs]:
-        place = self.place(slot, pipeline.zone, pipeline.schedule)
+    def _resolved(self, pipeline: Pipeline, slot: Slot, sight: Sight) -> Mapping[str, Inputs]:
+        place = self.place(slot, pipeline.zone, pipeline.schedule, sight)
         try:
             return {name: source.resolve(place) for name, source in pipeline.sources.items()}
         except SourceFailed:
@@ -339,10 +342,15 @@ class Project:
             )
         return whole
 
-    def place(self, slot: Slot, zone: str, schedule: Schedule | None = None) -> Place:
-        """Return where the sources of a slot are resolved."""
+    def place(self, slot: Slot, zone: str, schedule: Schedule | None = None, sight: Sight | None = None) -> Place:
+        """Return where the sources of a slot are resolved, on what was seen of its target."""
         hashes = _Recalls(self.ledger) if self.only_looking else self.ledger
-        return Place(str(self.root), slot, zone, hashes, self.store, schedule)
+
+        def taken() -> Taken:
+            store = self.store(slot.target.store)
+            return taken_in(store, slot.target.name, slot.text, sight or store.look(slot.target.name))
+
+        return Place(str(self.root), slot, zone, hashes, self.store, schedule, taken)
 
     def close(self) -> None:
         """Stop what this project started."""

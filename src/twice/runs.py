@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
@@ -169,7 +169,8 @@ class Receipt:
     `partitions` are those that the slot fills, `once` those that older generations filled: a restore
     may bring their rows back. `lineage` is the column that carries the slot in its rows, if one does.
     `pending` are later slots of a replay that is shown slot by slot, and that has not reached them yet.
-    `history` names the slot's change rows, where these are kept. `effects` are the calls that belong to it, and older ones
+    `history` names the slot's change rows, where these are kept, and `adopted` the rows that the table held before its first
+    slot. `effects` are the calls that belong to it, and older ones
     that were still owed. `marks` names what is kept beside the table about the files that it took in. `parsed` rows came out
     of its files, of which `aside` tells those that were set aside. `first_version` is the version of the table in which this receipt was first written. It is None until
     the store has said so, and a receipt that is carried forward keeps it.
@@ -187,6 +188,7 @@ class Receipt:
     lineage: str = ""
     pending: tuple[str, ...] = ()
     history: str = ""
+    adopted: str = ""
     effects: tuple[Effect, ...] = ()
     marks: str = ""
     parsed: int | None = None
@@ -283,6 +285,20 @@ class Reading(_OfSlot):
 def new_attempt(ledger_id: str, counter: int) -> str:
     """Name one start of work on a slot. It names staging; it never decides what is visible."""
     return f"{ledger_id[:8]}-{counter}-{secrets.token_hex(4)}"
+
+
+def new_try(attempt: str) -> str:
+    """Name one try of an attempt. It begins as the attempt does, and no other try has it."""
+    return f"{_beginning(attempt)}-{secrets.token_hex(4)}"
+
+
+def is_of(name: str, attempts: Iterable[str]) -> bool:
+    """Tell whether a name is that of one of some attempts, or of a try of it."""
+    return _beginning(name) in map(_beginning, attempts)
+
+
+def _beginning(name: str) -> str:
+    return name.rpartition("-")[0]
 
 
 def is_attempt(name: str) -> bool:

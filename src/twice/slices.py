@@ -183,8 +183,8 @@ def quoted(name: str) -> str:
 
 
 def string_literal(text: str) -> str:
-    """Quote a text for Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Quote a text for Spark SQL, which would put a variable in the place of `${name}`."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
 
 
 def moment_literal(moment: datetime, kind: str) -> str:

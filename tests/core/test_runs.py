@@ -10,7 +10,7 @@ from samples import ATTEMPT, interval, moment, receipt_of, slot_of
 
 from twice.errors import Misuse
 from twice.intervals import Interval
-from twice.runs import Receipt, Run, Slot, Target, check_name, digest, is_attempt, new_attempt
+from twice.runs import Receipt, Run, Slot, Target, check_name, digest, is_attempt, is_of, new_attempt, new_try
 
 PIPELINES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,99}", fullmatch=True)
 PARTS = st.text(
@@ -118,7 +118,7 @@ def test_a_receipt_survives_json():
 
 def test_a_receipt_ignores_what_a_later_twice_added():
     receipt = receipt_of("v1:out:memory:lake/out:key=a")
-    assert Receipt.from_json({**receipt.to_json(), "positions": {"0": 17}, "marks": []}) == receipt
+    assert Receipt.from_json({**receipt.to_json(), "positions": {"0": 17}, "later": []}) == receipt
 
 
 def test_a_receipt_keeps_the_version_in_which_it_was_first_written():
@@ -155,6 +155,15 @@ def test_a_strangers_folder_is_no_attempt(name):
 
 def test_two_attempts_of_one_number_have_two_names():
     assert new_attempt("0123abcd", 1) != new_attempt("0123abcd", 1)
+
+
+def test_tries_have_names_of_their_own_that_tell_their_attempt():
+    attempt, other = new_attempt("0123abcd", 1), new_attempt("0123abcd", 11)
+    names = {new_try(attempt) for _ in range(20)}
+    assert len(names | {attempt}) == 21
+    assert all(is_attempt(name) and is_of(name, {other, attempt}) and not is_of(name, {other}) for name in names)
+    assert is_of(attempt, {attempt})
+    assert not is_of(attempt, ())
 
 
 def test_a_digest_does_not_change_between_versions():

@@ -213,3 +213,23 @@ def test_printed_statements_do_what_applied_ones_do(world, names):
 def test_three_roles_have_three_names(world):
     with pytest.raises(twice.Misuse, match="three roles"):
         world.store.roles(TARGET, "one", "one", "two", apply=False)
+
+
+def test_the_writer_keeps_bodies_and_the_reader_does_not_see_them(world, published):
+    world.store.keep_beside(TARGET, "one", b"1")
+    assert world.store.beside(TARGET, "one") == b"1"
+    refused(world, published[1], "update serving.twice_kept set body = '2'")
+    refused(world, published[2], "select * from serving.twice_kept")
+    world.store.drop_beside(TARGET, ["one"])
+    assert world.store.labels_beside(TARGET) == {}
+
+
+def test_bookkeeping_that_is_older_than_bodies_gets_them_with_its_roles(world, published):
+    world.database.execute("drop table serving.twice_kept")
+    world.put(DAYS[1], ["c"])
+    assert world.run(DAYS[1]).state == "published"
+    with pytest.raises(twice.Misuse, match="lacks a right"):
+        world.store.keep_beside(TARGET, "one", b"1")
+    PostgresStore(world.database.url, None).roles(TARGET, *published, apply=True)
+    world.store.keep_beside(TARGET, "one", b"1")
+    assert world.store.beside(TARGET, "one") == b"1"

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 import twice
+from databases import table
 from twice.backfills import backfill
 from twice.decide import Asked
 from twice.errors import TwiceError
@@ -31,20 +32,22 @@ POINTS = (
 )
 STEPS = ["run"] * 5 + ["put"] * 5 + ["force", "backfill", "backfill", "die", "die", "die", "lose", "twin", "twin"]
 STEPS += ["maintain", "maintain"]
-BY_HAND = ["meddle", "restore", "accept"]
+BY_HAND = {"parquet": [], "postgres": ["meddle", "accept"]}
 FOREIGN = "foreign"
 FORMS = {
     "versions": twice.stateful_merger(keys=["id"], deleted="gone"),
     "each": twice.stateful_merger(keys=["id"], deleted="gone", visible="each"),
     "history": twice.stateful_merger(keys=["id"], deleted="gone", form="history"),
 }
+# Rows that somebody else had written before the table was taken over.
+ADOPTED = [{"id": "a", "v": -1}, {"id": "b", "v": -2}, {"id": "x", "v": -3}]
 STORIES = [*range(6), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(6, 40))]
 LENGTH, SPARK_LENGTH = 14, 9
 
 
-def merged(inputs):
-    """Merge the rows of each slot in turn into an empty table."""
-    table = {}
+def merged(inputs, before):
+    """Merge the rows of each slot in turn into what was there before."""
+    table = dict(before)
     for day in sorted(inputs):
         for row in inputs[day]:
             if row["gone"]:
@@ -59,6 +62,7 @@ class Story:
 
     def __init__(self, world, random):
         self.world, self.random = world, random
+        self.before = dict(world.table_rows("id", "v"))
         self.inputs = {}
         self.published = {}
         self.generations = {}
@@ -76,7 +80,8 @@ class Story:
     def expected(self):
         """What the slots make that are shown; those that a replay has taken out are not back yet."""
         pending = self.world.sight().pending
-        return merged({day: rows for day, rows in self.published.items() if self.world.slot(day) not in pending})
+        shown = {day: rows for day, rows in self.published.items() if self.world.slot(day) not in pending}
+        return merged(shown, self.before)
 
     def put(self, day):
         ids = self.random.sample("abcdef", self.random.randint(0, 4))
@@ -86,7 +91,7 @@ class Story:
 
     def tell(self, steps):
         for _ in range(steps):
-            kinds = STEPS + (BY_HAND if self.world.kind != "parquet" else [])
+            kinds = STEPS + BY_HAND.get(self.world.kind, ["meddle", "restore", "accept"])
             step, day = self.random.choice(kinds), self.random.choice(DAYS)
             before = self.table()
             try:
@@ -173,6 +178,9 @@ class Story:
         if world.kind == "memory":
             kept = [row for row in world.records() if row["id"] != FOREIGN]
             world.memory.meddle(world.target, [*kept, {"id": FOREIGN, "v": 0}])
+        elif world.database:
+            world.database.execute(f"DELETE FROM {table(world.target)} WHERE id = '{FOREIGN}'")
+            world.database.execute(f"INSERT INTO {table(world.target)} VALUES ('{FOREIGN}', 0)")
         else:
             world.spark.sql(f"DELETE FROM delta.`{world.table()}` WHERE id = '{FOREIGN}'")
             world.spark.sql(f"INSERT INTO delta.`{world.table()}` VALUES ('{FOREIGN}', 0)")
@@ -226,10 +234,31 @@ def world(make_world, request):
     return make_world(pattern=FORMS[request.param], schema=SCHEMA)
 
 
+def adopted(make_world, form):
+    """Return a world whose table somebody else has filled."""
+    world = make_world(pattern=FORMS[form], schema=SCHEMA)
+    world.fill_by_hand(ADOPTED, "id string, v bigint" if world.database else "id string, v int")
+    take_over(world.store, world.project.ledger, world.target)
+    return world
+
+
 @pytest.mark.stores("memory")
 @pytest.mark.parametrize("seed", STORIES)
 def test_any_story_ends_in_the_table_that_its_slots_make(world, seed):
     Story(world, Random(seed)).tell(LENGTH)
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("form", ["versions", "history"])
+@pytest.mark.parametrize("seed", STORIES)
+def test_any_story_of_an_adopted_table_ends_in_what_was_there_and_its_slots(make_world, form, seed):
+    Story(adopted(make_world, form), Random(seed)).tell(LENGTH)
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(3, 20))])
+def test_a_story_of_an_adopted_table_in_a_database(make_world, seed):
+    Story(adopted(make_world, "history"), Random(seed)).tell(LENGTH)
 
 
 @pytest.mark.stores("parquet", "delta")

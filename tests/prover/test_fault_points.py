@@ -3,13 +3,14 @@
 import itertools
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import twice
+from batches import batch
 from databases import Database, table
 from points import points_in
 from twice import faults, settings
@@ -18,11 +19,14 @@ from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
 from twice.intervals import parse_moment
 from twice.ledger import AttemptRecord
+from twice.ledger.files import note, replace_all
 from twice.ledger.moving import export, import_
 from twice.ledger.records import OPEN
 from twice.ledger.sqlite import SqliteLedger
+from twice.marks import PUBLISHED, Mark
 from twice.project import Project
 from twice.retrying import retry_due
+from twice.runs import Slot
 from twice.stores.sweep import sweep
 from ways import DAY, NEXT, Linked, name
 from worlds import World, once_at
@@ -85,19 +89,34 @@ def pass_over_versions(make):
 
 
 def pass_over_a_history(make):
-    """Publish a slot whose change rows are kept."""
+    """Publish slots whose change rows are kept, beside rows that were there before; tidy what nothing names."""
     world = make(pattern=twice.stateful_merger(keys=["id"], form="history"))
-    world.put(DAY, ["a"])
-    world.run(DAY)
+    world.fill_by_hand([{"id": "z", "day": date.fromisoformat(DAY)}])
+    take_over(world.store, world.project.ledger, world.target)
+    for ids in (["a"], ["b"]):
+        world.put(DAY, ids)
+        world.run(DAY)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+
+
+def pass_over_batches(make):
+    """Take in a batch in which rows come and leave, with a body beside the table."""
+    world = make()
+    batch(world)
+    batch(world)
 
 
 def pass_over_a_move(make):
-    """Export a ledger, and import it at another place."""
+    """Note files in a ledger, export it, and import it at another place."""
     world = make()
     world.put(DAY, ["a"])
     world.run(DAY)
+    ledger, slot = world.project.ledger, Slot.parse(world.project.ledger.published()[0][0].slot)
+    marks = [Mark("a.csv", 1, 2, "xxh3:a", 1, 1, PUBLISHED)]
+    note(ledger, slot, marks, "", "")
+    replace_all(ledger, slot, marks, "", "")
     file = str(world.folder / "ledger.jsonl")
-    export(world.project.ledger, file)
+    export(ledger, file)
     import_(SqliteLedger(str(world.folder / "moved.db")), file)
 
 
@@ -193,11 +212,13 @@ PASSES = {
         pass_over_a_history,
         pass_over_retries,
         pass_over_lineage,
+        pass_over_batches,
     ),
     "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
-    "delta": (pass_over_a_table, pass_over_versions),
+    "delta": (pass_over_a_table, pass_over_versions, pass_over_batches),
     "postgres": (
         pass_over_a_database,
+        pass_over_batches,
         pass_over_a_history,
         pass_over_periods,
         pass_over_versions,

@@ -20,20 +20,10 @@ def world(make_world):
     world = make_world(pattern=twice.merger(keys=["id"]), schema=SCHEMA)
     if isinstance(world.store, Drafts):
         world.pattern = twice.stateful_merger(keys=["id"], keep_days=500)
-    fill_by_hand(world, OLD)
+    world.fill_by_hand([{"id": key, "v": value} for key, value in OLD.items()], SCHEMA)
     for day, rows in INPUTS.items():
         put(world, day, rows)
     return world
-
-
-def fill_by_hand(world, rows):
-    if world.kind == "memory":
-        world.memory.meddle(world.target, [{"id": key, "v": value} for key, value in rows.items()])
-    elif world.database:
-        world.database.fill(world.target, rows)
-    else:
-        frame = world.spark.createDataFrame(list(rows.items()), SCHEMA)
-        frame.coalesce(1).write.format(world.kind).mode("append").save(str(world.table()))
 
 
 def put(world, day, rows):

@@ -9,6 +9,7 @@ import twice
 from databases import Database, table
 from twice.errors import NotPublished
 from twice.faults import Died, armed, dying_at
+from twice.handovers import take_over
 from twice.stores.postgres import reading, tasks
 from worlds import World
 
@@ -74,6 +75,25 @@ def test_what_a_dead_attempt_staged_is_swept_and_the_living_keep_theirs(world):
     swept = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
     assert (swept.removed_files, leftovers(world)) == (4, 0)
     assert world.run(DAY).rows == ROWS
+
+
+def test_frames_are_kept_in_a_history_in_the_types_of_the_table(world):
+    world.pattern = twice.stateful_merger(keys=["id"], form="history")
+    world.database.execute(f"create table {table(world.target)} (id text, tags jsonb, price numeric)")
+    world.database.execute(f"""insert into {table(world.target)} values ('a', '["old"]', 1.12345), ('b', null, 2)""")
+    take_over(world.store, world.project.ledger, world.target)
+
+    def found():
+        return world.database.execute(f"select id, tags, price::text from {table(world.target)} order by id")
+
+    before = found()
+    frame = "select 'a' as id, array('new') as tags, cast(2 as decimal(10,2)) as price"
+    world.transform = lambda rows: world.spark.sql(frame)
+    world.run(DAY)
+    assert found() == [("a", ["new"], "2.00"), ("b", None, "2")]
+    world.transform = lambda rows: world.spark.sql(frame).where("false")
+    world.run(DAY, force=True)
+    assert found() == before
 
 
 def test_an_attempt_that_was_swept_while_it_slept_is_refused(world):

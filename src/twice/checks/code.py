@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twice.errors import TwiceError
 from twice.lint import remarks_on_rows
 from twice.runs import Run, Slot
+from twice.sight import Sight
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +34,7 @@ def planned_rows(project: Project, pipeline: Pipeline, now: datetime) -> Any:
     for slot in _slots(project, pipeline, now):
         try:
             job = project.job(pipeline, slot)
-            return job.rows(job.resolve(), Run(slot, 1, "check", pipeline.zone))
+            return job.rows(job.resolve(Sight()), Run(slot, 1, "check", pipeline.zone))
         except TwiceError as error:
             failed = failed or error
     raise failed or TwiceError("no slot of it is closed or published yet.")

@@ -211,14 +211,14 @@ def release_command(target: str, yes: bool, folder: str | None, output: str) -> 
 @click.command("tidy")
 @click.argument("name", required=False)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option("--keep-days", type=float, help="How long replaced versions are kept. [default: tidy.keep_days]")
+@click.option("--keep-days", type=float, help="How long replaced versions and rows are kept. [default: tidy.keep_days]")
 @project_option
 @output_option
 @debug_option
 def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folder: str | None, output: str) -> None:
     """Remove leftovers of dead attempts, and versions past their keeping.
 
-    What a live run or a kept version uses is never removed.
+    What a live run or a kept version uses is never removed. Of a history, change rows that no receipt names go.
 
     \b
     Examples:
@@ -252,6 +252,9 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
             f"{target}: {count(swept.removed_files, 'file')} ({swept.removed_bytes:,} bytes)"
             f" of {count(len(swept.attempts), 'attempt')} {word}"
         )
+        if swept.names:
+            rows = f"{count(swept.change_rows, 'change row')} under {count(len(swept.names), 'name')}"
+            print(f"  {rows} that no receipt names {word}")
         for note in swept.notes:
             print(f"  {note}")
     if steps:

@@ -192,6 +192,8 @@ def _is_done_again(pipeline: Pipeline, plan: Plan) -> bool:
     """Tell whether a slot that is fine now loses its rows to new ones once its inputs have changed."""
     pattern, receipt = pipeline.pattern, plan.base.receipt(plan.slot.text)
     lasts = not plan.skips or pattern.superseded(plan.slot, plan.base)
+    if pattern.takes_in:
+        return False
     return not lasts and (pattern.builds_on_all or pattern.action(receipt) == "replace")
 
 

@@ -76,7 +76,8 @@ def walk(
 
 def outcome_line(outcome: Outcome) -> str:
     """Say in one line what became of a slot."""
-    facts = f"{count(outcome.rows, 'row')}, generation {outcome.generation}, version {outcome.version_after}"
+    aside = f", {outcome.quarantined} of {outcome.parsed} set aside" if outcome.quarantined else ""
+    facts = f"{count(outcome.rows, 'row')}{aside}, generation {outcome.generation}, version {outcome.version_after}"
     notes = "".join(f"; {note}" for note in outcome.notes)
     return f"{outcome.slot.pipeline} {outcome.slot.label}  {outcome.state} ({outcome.reason}): {facts}{notes}"
 

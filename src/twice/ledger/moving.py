@@ -29,7 +29,7 @@ from twice.faults import reach
 from twice.ledger.ledger import Ledger, ledger_id
 from twice.ledger.migrating import refuse_newer, tables
 from twice.ledger.schema import VERSION
-from twice.ledger.tables import Connection
+from twice.ledger.tables import Connection, inserting
 from twice.ledger.tallies import count_all
 
 _LEFT_BEHIND = ("leases", "tallies")
@@ -117,7 +117,7 @@ def _refuse_live(ledger: Ledger, db: Connection, done: str) -> None:
 def _rows_of(db: Connection) -> Iterator[tuple[str, dict[str, Any]]]:
     for table in tables():
         if table not in _LEFT_BEHIND:
-            rows = db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - names of our own tables
+            rows = db.execute(f"SELECT * FROM {table}")  # noqa: S608 - names of our own tables
             yield from ((table, dict(row)) for row in rows)
 
 
@@ -169,11 +169,9 @@ def _fill(db: Connection, table: str, rows: Iterable[dict[str, Any]]) -> None:
     for names, group in groupby(rows, key=tuple):
         if not set(names) <= set(columns):
             raise Misuse(f"The file holds columns of {table} that this Twice does not know.", "Nothing changed.")
-        marks = ", ".join("?" * len(names))
-        sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names of our own columns
         values = (tuple(row[name] for name in names) for row in group)
         while some := list(islice(values, _AT_ONCE)):
-            db.executemany(sql, some)
+            db.executemany(inserting(table, names), some)
 
 
 @contextmanager

@@ -145,6 +145,24 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX attempts_by_state ON attempts (state, started_at);
     """,
     """
+    CREATE TABLE files (
+        target TEXT NOT NULL,
+        path TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        content TEXT NOT NULL,
+        rows INTEGER,
+        slot TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        attempt TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        changed_at TEXT NOT NULL,
+        PRIMARY KEY (target, path)
+    );
+    CREATE INDEX files_by_state ON files (target, state)
+    """,
+    """
     ALTER TABLE effects ADD COLUMN not_before TEXT NOT NULL DEFAULT '';
     ALTER TABLE attempts ADD COLUMN asked TEXT NOT NULL DEFAULT '';
     ALTER TABLE attempts ADD COLUMN parameters TEXT NOT NULL DEFAULT '';

@@ -42,6 +42,10 @@ class Answer(Protocol):
         """Return all rows."""
         ...
 
+    def __iter__(self) -> Iterator[Row]:
+        """Return one row after the other."""
+        ...
+
 
 class Connection(Protocol):
     """What a statement is given to."""
@@ -89,6 +93,17 @@ class Tables(ABC):
     def is_over(self, row: Row) -> bool:
         """Tell whether a lease is over although its time has not run out."""
 
+    def insert_all(
+        self,
+        db: Connection,
+        table: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        replacing: Sequence[str],
+    ) -> None:
+        """Insert many rows with different keys, as fast as the place allows; older ones with their keys give way."""
+        db.executemany(inserting(table, columns) + giving_way(columns, replacing), rows)
+
     def query(self, sql: str, *values: Any) -> list[Row]:
         """Return the rows that answer a question."""
         with self.reading() as db:
@@ -97,12 +112,17 @@ class Tables(ABC):
 
 def insert(db: Connection, table: str, row: Mapping[str, Any], *, replacing: Sequence[str] = ()) -> None:
     """Insert a row; `replacing` names the key by which an older one gives way."""
-    marks = ", ".join("?" * len(row))
-    sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"  # noqa: S608 - names of our own tables
-    db.execute(sql + _giving_way(row, replacing), tuple(row.values()))
+    db.execute(inserting(table, list(row)) + giving_way(row, replacing), tuple(row.values()))
 
 
-def _giving_way(columns: Iterable[str], key: Sequence[str]) -> str:
+def inserting(table: str, columns: Sequence[str]) -> str:
+    """Return the statement that inserts a row."""
+    marks = ", ".join("?" * len(columns))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of our own tables
+
+
+def giving_way(columns: Iterable[str], key: Sequence[str]) -> str:
+    """Return what makes an older row with the same key give way; nothing without a key."""
     if not key:
         return ""
     changes = ", ".join(f"{column}=excluded.{column}" for column in columns if column not in key)

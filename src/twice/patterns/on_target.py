@@ -20,6 +20,7 @@ class OnTarget:
 
     points: ClassVar[bool] = False
     builds_on_all: ClassVar[bool] = False
+    takes_in: ClassVar[bool] = False
     keep_days: int = 0
 
     @property

@@ -20,8 +20,8 @@ from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
 from twice.replays import Draft, draft_before, later, published, start_of
-from twice.runs import Receipt, Slot, new_attempt
-from twice.sight import Past, Sight
+from twice.runs import Receipt, Slot, new_try
+from twice.sight import NO_TABLE, Past, Sight
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,45 @@ class StatefulMerger(OnTarget):
 
         return Stage("stage", "merge the slots in turn, and write what differs where no reader looks", act=replay)
 
+    def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
+        """Slots whose change rows were not kept could not be told from what was there before them."""
+        unkept = [one for one in base.receipts.values() if not one.history]
+        if not self.keeps_history or not unkept:
+            return ""
+        return (
+            f"{len(unkept)} published slots of {slot.target.text} have no change rows in its history, so the table cannot"
+            ' be made of it. Go back to form="versions", or write to a new target.'
+        )
+
+    def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
+        """Say what becomes of rows that are there already."""
+        if not (self.keeps_history and _is_adopted(base)) or base.data_version == NO_TABLE:
+            return ()
+        return ("the rows that are there are kept in the history too, as what was there before the first slot",)
+
     def _rebuild(self, store: Any, work: Work, rows: Rows) -> Staged:
         """Make the rows of the keys that are touched, or of all keys after a change from outside."""
-        kept = {slot.text: work.base.receipts[slot.text].history for slot in published(work.base, forced=work.heals)}
-        replaced = work.base.receipt(work.slot)
-        own = new_attempt(work.attempt, 0)
+        base = work.base
+        kept = {slot.text: base.receipts[slot.text].history for slot in published(base, forced=work.heals)}
+        replaced = base.receipt(work.slot)
+        own = new_try(work.attempt)
         names = {**kept, work.slot: own}
         ordered = tuple(names[text] for text in sorted(names, key=lambda text: start_of(Slot.parse(text))))
-        editions = Editions(ordered, own, replaced.history if replaced else "", work.heals)
+        adopting = new_try(work.attempt) if _is_adopted(base) else ""
+        # All receipts name the same rows, since a publish that saw none of them is refused once there is one.
+        adopted = adopting or next((one.adopted for one in base.receipts.values()), "")
+        if adopted:
+            ordered = (adopted, *ordered)
+        editions = Editions(ordered, own, replaced.history if replaced else "", work.heals, adopting)
         staged: Staged = store.stage_history(work, rows, self.rule, self.partitioned_by, editions)
-        return replace(staged, history=own)
+        return replace(staged, history=own, adopted=adopted)
 
     def publish(self, slot: Slot, zone: str) -> Step:
         """Say what the one visible step does."""
         keys = ", ".join(self.rule.keys)
         return Step("publish", f"show the rows merged by {keys}, and the receipts, in one commit")
+
+
+def _is_adopted(base: Sight) -> bool:
+    """Tell whether a table was there before its first slot."""
+    return base.exists and not base.receipts

@@ -1,36 +1,111 @@
 """What would Spark misread in a file without a word?
 
 A Parquet file that was cut short, a column that is missing, a header in another order, bytes that are no text, a second
-JSON object on a line: all of them are looked for before Spark reads, and named.
+JSON object on a line: all of them are looked for before Spark reads, and named. `look_into` does all of it for one file;
+`bad_file` says the same as data. Rows are counted on the way, since every byte is read.
 """
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
-import gzip
 import io
 import json
 import os
 import re
-import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twice.errors import Misuse
-from twice.sources.listing import bad
-from twice.sources.marking import FileMark
+from twice.errors import BadFile, Misuse
+from twice.sources.listing import bad, regular
+from twice.sources.packing import CANNOT_BE_READ, Unpacked, check_size, disguise, opener, unpacked
+from twice.sources.scanning import Tally, count, pieces
 
 if TYPE_CHECKING:
     from twice.sources.files import Files
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PARQUET_MAGIC = b"PAR1"
+_PARQUET_ENCRYPTED = b"PARE"
 _PARQUET_LEAST_BYTES = 12
 _AFTER_OBJECT = re.compile(rb"\}[ \t]*[^\s,\]\}]")
-_LINE_END = re.compile(rb"[\r\n]")
-_LONGEST_LINE_BYTES = 16 << 20
-_CHUNK_BYTES = 1 << 20
+_LONGEST_HEADER_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look into a file found: its rows, where they can be counted without Spark, and the line of its header."""
+
+    rows: int | None
+    header: bytes | None = None
+
+
+def bad_file(name: str, root: str, source: Files, form: str) -> str | None:
+    """Say why a file cannot be used, or None: the end of a sentence that begins with its name."""
+    if os.path.isdir(os.path.join(root, name)):
+        return "is a folder."
+    try:
+        regular(root, name)
+        path = os.path.realpath(os.path.join(root, name))
+        check_size(name, os.stat(path), source.largest)
+        check_beginning(name, path, source, form)
+        look_into(name, path, source, form)
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}."
+    except BadFile as error:
+        return error.reason
+    return None
+
+
+def check_beginning(name: str, path: str, source: Files, form: str) -> None:
+    """Look at the first and last bytes of a file, which tell at once what is not worth reading.
+
+    Raises:
+        BadFile: It cannot be used.
+    """
+    size = os.path.getsize(path)
+    if form == "parquet":
+        check_parquet(name, path)
+    elif size == 0 and path.endswith(".gz"):
+        raise bad(name, "is empty, which is not a gzip file.")
+    elif size and opener(path):
+        _check_disguise(name, path, source)
+        if form == "csv" and source.header:
+            check_header(name, path, source.declared_columns, source)
+
+
+def look_into(name: str, path: str, source: Files, form: str) -> Look:
+    """Read a file to its end, and count its rows.
+
+    Raises:
+        BadFile: Spark would read it without a word as something else.
+    """
+    if form == "parquet":
+        return Look(check_footer(name, path, source.declared_columns))
+    if opener(path) is None:
+        return Look(None)
+    lines = source.lines(form)
+    as_text = source.is_utf8 and not source.quarantines
+    tally = Tally(0 if lines else None)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    before = 0
+    with unpacked(name, path, source.largest) as file:
+        try:
+            for piece in pieces(name, file):
+                if as_text:
+                    decoder.decode(piece)
+                    if form == "json" and lines:
+                        _check_objects(name, piece)
+                if lines:
+                    count(piece, before, lines, tally)
+                    before += piece.count(b"\n")
+        except UnicodeDecodeError as error:
+            raise bad(
+                name, f"holds bytes that are not UTF-8 ({error.reason}); say options={{'encoding': ...}}."
+            ) from error
+    if tally.header_again and source.quarantines:
+        raise bad(name, f"has its header again in line {tally.header_again}: it may be several files in one.")
+    return Look(tally.rows, tally.header)
 
 
 def format_of(name: str) -> str:
@@ -76,7 +151,7 @@ def _column_name(definition: str) -> str:
 
 def check_parquet(name: str, path: str) -> None:
     """A Parquet file begins and ends with its magic; Spark reads an empty one as no rows."""
-    with open(path, "rb") as file:  # it could be read a moment ago, to be hashed
+    with open(path, "rb") as file:
         head = file.read(4)
         file.seek(0, os.SEEK_END)
         size = file.tell()
@@ -84,64 +159,50 @@ def check_parquet(name: str, path: str) -> None:
         tail = file.read(4)
     if size == 0:
         raise bad(name, "is empty, which is not a Parquet file: a writer may have died.")
+    if _PARQUET_ENCRYPTED in (head, tail):
+        raise bad(name, "is encrypted, and there is no key for it.")
     if head != _PARQUET_MAGIC or tail != _PARQUET_MAGIC or size < _PARQUET_LEAST_BYTES:
         raise bad(name, "is not a whole Parquet file: it was cut short, or is something else.")
 
 
-def check_columns(mark: FileMark, declared: list[str], first: FileMark) -> None:
-    """Spark fills a column that a Parquet file lacks with nulls."""
+def check_footer(name: str, path: str, declared: list[str]) -> int:
+    """Spark fills a column that a Parquet file lacks with nulls. Returns how many rows the file holds."""
+    footer = _footer(name, path)
+    names = {column.lower() for column in footer.schema.to_arrow_schema().names}
+    missing = [column for column in declared if column.lower() not in names]
+    if missing:
+        raise bad(name, f"lacks the column {', '.join(map(repr, missing))}.")
+    rows: int = footer.num_rows
+    return rows
+
+
+def check_same_columns(name: str, path: str, first: str, first_path: str) -> None:
+    """Without a schema, all files have the columns of the first one."""
+    if _typed(_footer(name, path)) != _typed(_footer(first, first_path)):
+        raise bad(name, f"has other columns than {first!r}; declare a schema that all files have.")
+
+
+def _footer(name: str, path: str) -> Any:
     from pyarrow import parquet
 
     try:
-        found = parquet.read_schema(mark.real)
+        return parquet.read_metadata(path)
     except (OSError, ValueError) as error:
-        raise bad(mark.path, f"is not a whole Parquet file: {error}.") from error
-    names = {name.lower() for name in found.names}
-    missing = [column for column in declared if column.lower() not in names]
-    if missing:
-        raise bad(mark.path, f"lacks the column {', '.join(map(repr, missing))}.")
-    if not declared and mark is not first and _typed(found) != _typed(parquet.read_schema(first.real)):
-        raise bad(mark.path, f"has other columns than {first.path!r}; declare a schema that all files have.")
+        raise bad(name, f"is not a whole Parquet file: {error}.") from error
 
 
-def _typed(schema: Any) -> set[tuple[str, str]]:
+def _typed(footer: Any) -> set[tuple[str, str]]:
     """A Parquet schema as Spark compares it: names without their case, types, in any order."""
-    return {(field.name.lower(), str(field.type)) for field in schema}
+    return {(field.name.lower(), str(field.type)) for field in footer.schema.to_arrow_schema()}
 
 
-def check_text(mark: FileMark, *, json_lines: bool) -> None:
-    """Spark replaces bytes that are no text, and reads one object a line whatever follows it."""
-    opened = opener(mark.real)
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    rest = b""
-    with opened(mark.real, "rb") as file:
-        try:
-            while chunk := file.read(_CHUNK_BYTES):
-                decoder.decode(chunk)
-                if json_lines:
-                    rest = _check_objects(mark, rest + chunk)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError as error:
-            raise bad(
-                mark.path, f"holds bytes that are not UTF-8 ({error.reason}); say options={{'encoding': ...}}."
-            ) from error
-        except (OSError, EOFError, zlib.error) as error:
-            raise bad(mark.path, f"cannot be read to its end: {error}.") from error
-    if json_lines:
-        _check_objects(mark, rest + b"\n")
-
-
-def _check_objects(mark: FileMark, content: bytes) -> bytes:
-    """Check the whole lines, and return the part of a line that is left; a huge line is left to Spark."""
-    end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
-    lines, rest = content[:end], content[end:]
-    if _AFTER_OBJECT.search(lines):
-        for line in _LINE_END.split(lines):
-            if _AFTER_OBJECT.search(line) and not _is_one_object(line):
-                raise bad(
-                    mark.path, f"has more than one JSON object on a line: {line[:80].decode(errors='replace')!r}."
-                )
-    return rest if len(rest) <= _LONGEST_LINE_BYTES else b""
+def _check_objects(name: str, piece: bytes) -> None:
+    """Spark reads one object a line, whatever follows it."""
+    if not _AFTER_OBJECT.search(piece):
+        return
+    for line in piece.split(b"\n"):
+        if _AFTER_OBJECT.search(line) and not _is_one_object(line):
+            raise bad(name, f"has more than one JSON object on a line: {line[:80].decode(errors='replace')!r}.")
 
 
 def _is_one_object(line: bytes) -> bool:
@@ -154,10 +215,15 @@ def _is_one_object(line: bytes) -> bool:
     return end == len(text)
 
 
-def opener(path: str) -> Any:
-    """Return what opens a text file, unpacking it; None for packings that only Spark knows."""
-    packings = {".gz": gzip.open, ".bz2": bz2.open, ".zst": None, ".snappy": None, ".lz4": None, ".deflate": None}
-    return packings.get(os.path.splitext(path)[1], open)
+def _check_disguise(name: str, path: str, source: Files) -> None:
+    """A packed file that is not called so, an archive in an archive, a Parquet file called CSV."""
+    try:
+        with opener(path)(path, "rb") as file:
+            what = disguise(Unpacked(name, path, file, source.largest).read(1 << 10))
+    except CANNOT_BE_READ:
+        return  # told better by what reads it next
+    if what:
+        raise bad(name, f"is {what}{' once it is unpacked' if opener(path) is not open else ''}, and not text.")
 
 
 def check_header(name: str, path: str, columns: list[str], source: Files) -> None:
@@ -165,13 +231,12 @@ def check_header(name: str, path: str, columns: list[str], source: Files) -> Non
     opened = opener(path)
     if opened is None:
         return
-    encoding = source.encoding
     try:
         with opened(path, "rb") as file:
-            utf8 = encoding.upper() in ("UTF-8", "UTF8")
-            first = io.TextIOWrapper(file, encoding="utf-8-sig" if utf8 else encoding, newline="")
-            header = _header(first, source)
-    except (OSError, EOFError, LookupError, TypeError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+            beginning = io.BufferedReader(_Beginning(Unpacked(name, path, file, source.largest)))
+            header = _header(_text(beginning, source), source)
+            ",".join(header).encode()
+    except (*CANNOT_BE_READ, LookupError, TypeError, UnicodeError, csv.Error) as error:
         raise bad(name, f"cannot be read as CSV: {error}.") from error
     if header == columns:
         return
@@ -184,8 +249,30 @@ def check_header(name: str, path: str, columns: list[str], source: Files) -> Non
     raise bad(name, f"has its columns in another order: {', '.join(header)} instead of {', '.join(columns)}.")
 
 
+class _Beginning(io.RawIOBase):
+    """The first bytes of a file, as many as a header may have."""
+
+    def __init__(self, file: Unpacked) -> None:
+        self._file, self._left = file, _LONGEST_HEADER_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._file.read(min(len(buffer), self._left))
+        buffer[: len(chunk)] = chunk
+        self._left -= len(chunk)
+        return len(chunk)
+
+
+def _text(beginning: io.BufferedReader[Any], source: Files) -> io.TextIOWrapper:
+    """Decode no more than the header needs; what follows it may be anything, and is looked at later."""
+    encoding, errors = ("utf-8-sig", "surrogateescape") if source.is_utf8 else (source.encoding, "strict")
+    return io.TextIOWrapper(beginning, encoding, errors, newline="")
+
+
 def _header(lines: io.TextIOWrapper, source: Files) -> list[str]:
-    separator = (source.option("sep") or source.option("delimiter", ",")).replace("\\t", "\t")
+    separator = source.separator
     comment = source.option("comment")
     kept = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
     if len(separator) > 1:

@@ -1,7 +1,7 @@
 """Which files does a slot read, and what are they read with?
 
-Files that match a pattern are one set of rows. They are listed by `listing`, pinned by `marking`, and looked into by
-`contents`; what Spark would pass over without a word fails the read.
+Files that match a pattern are one set of rows. They are listed by `listing`, pinned by `marking`, looked into by
+`contents` and read by `filesets`; what Spark would pass over without a word fails the read.
 """
 
 from __future__ import annotations
@@ -9,29 +9,24 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from twice import placeholders
-from twice.abilities import Rows
 from twice.errors import Misuse, NotPublished, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import Interval
-from twice.sources.contents import (
-    FORMATS,
-    check_columns,
-    check_header,
-    check_parquet,
-    check_text,
-    format_of,
-    opener,
-    schema_columns,
-)
-from twice.sources.listing import bad, folder_of, list_files, matching, spark_path
-from twice.sources.marking import FileMark, content_hash, mark_files, token
+from twice.rules import Rule, check_limit
+from twice.sources.contents import FORMATS, format_of, schema_columns
+from twice.sources.filesets import NEVER_SILENT, FileSet, Marker
+from twice.sources.listing import folder_of, list_files, matching
+from twice.sources.marking import mark_files, token
+from twice.sources.origins import check_column
+from twice.sources.packing import bytes_of
+from twice.sources.scanning import Lines
 
-_SILENT = ("ignoreCorruptFiles", "ignoreMissingFiles")
+ON_BAD_FILE = ("fail", "set_aside")
+_CORRUPT = "_corrupt_record"
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,11 @@ class Files:
         options: More options for Spark's reader.
         ready: `next` waits until the pattern matches a file of the next interval.
         done: Path of a marker that must be there, relative to the pattern's folder, with placeholders.
+        rules: Conditions that every row has to fulfil.
+        file_column: Name of a column that is added, with the path of the file that a row came from.
+        max_quarantined: How many rows, or which share of them, may be set aside: `100`, `"1%"`.
+        on_bad_file: What a file means that cannot be used: `fail`, or `set_aside` where files are tracked.
+        max_expanded: How large a file may become when it is unpacked: bytes, or `"50 GB"`.
     """
 
     pattern: str
@@ -55,9 +55,21 @@ class Files:
     header: bool = True
     missing: str = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
-    # When files may be read says nothing about their rows: it is left out of what counts as code.
+    rules: tuple[Rule, ...] = ()
+    file_column: str | None = None
+    # What follows says when files may be read, and what is done about those that cannot be used. It says nothing
+    # about the rows, and is left out of what counts as code.
     ready: str | None = field(default=None, repr=False)
     done: str | None = field(default=None, repr=False)
+    max_quarantined: int | str | None = field(default=None, repr=False)
+    on_bad_file: str = field(default="fail", repr=False)
+    max_expanded: int | str | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """Return what counts as code. What is not declared is not named, so that a new attribute changes no one's code."""
+        named = ("pattern", "schema", "format", "header", "missing", "options")
+        added = [name for name in ("rules", "file_column") if getattr(self, name)]
+        return f"Files({', '.join(f'{name}={getattr(self, name)!r}' for name in (*named, *added))})"
 
     def __post_init__(self) -> None:
         placeholders.check(self.pattern)
@@ -66,16 +78,42 @@ class Files:
             raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
         if self.missing not in ("fail", "empty"):
             raise Misuse(f"missing={self.missing!r} is unknown.", fix="Use 'fail' or 'empty'.")
-        for name in _SILENT:
+        for name in NEVER_SILENT:
             if self.option(name, "false").lower() == "true":
                 raise Misuse(
                     f"{name}=true would lose rows without a word.", fix="Leave it out; a bad file then fails the run."
                 )
         mode = self.option("mode", "FAILFAST").upper()
-        if mode != "FAILFAST" and "_corrupt_record" not in (self.schema or ""):
+        if mode != "FAILFAST" and _CORRUPT not in (self.schema or ""):
             raise Misuse(
                 f"mode={mode} would drop or blank broken rows without a word.",
                 fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
+            )
+
+        check_column(self.file_column, self.schema, self.declared_columns)
+        self._check_quarantine()
+
+    def _check_quarantine(self) -> None:
+        check_limit(self.max_quarantined)
+        bytes_of(self.max_expanded)
+        if self.on_bad_file not in ON_BAD_FILE:
+            raise Misuse(f"on_bad_file={self.on_bad_file!r} is unknown.", fix="Use 'fail' or 'set_aside'.")
+        if not self.quarantines:
+            return
+        if self.option("mode") or _CORRUPT in (self.schema or ""):
+            raise Misuse(
+                "mode= and `_corrupt_record` do nothing where broken rows are set aside.",
+                fix="Leave them out; each row is kept with its text and the reason.",
+            )
+        if self.option("multiLine", "false").lower() == "true" or self.option("lineSep"):
+            raise Misuse(
+                "Rows that span lines, or end in a way of their own, cannot be set aside one by one.",
+                fix="Leave multiLine and lineSep out, or leave rules= and max_quarantined= out.",
+            )
+        if not self.is_utf8:
+            raise Misuse(
+                f"Rows of files in {self.encoding} cannot be set aside: their lines are looked at as UTF-8.",
+                fix="Convert the files to UTF-8, or leave rules= and max_quarantined= out.",
             )
 
     def _check_readiness(self) -> None:
@@ -100,6 +138,39 @@ class Files:
         """The encoding of text files."""
         return self.option("encoding") or self.option("charset", "UTF-8")
 
+    @property
+    def is_utf8(self) -> bool:
+        """Tell whether text files are in UTF-8."""
+        return self.encoding.upper() in ("UTF-8", "UTF8")
+
+    @property
+    def separator(self) -> str:
+        """What stands between the fields of a CSV file."""
+        return (self.option("sep") or self.option("delimiter", ",")).replace("\\t", "\t")
+
+    @property
+    def declared_columns(self) -> list[str]:
+        """The columns of the schema that files have."""
+        return [name for name in schema_columns(self.schema or "") if name != _CORRUPT]
+
+    @property
+    def quarantines(self) -> bool:
+        """Tell whether rows are judged one by one, and may be set aside; with rules alone none may."""
+        return bool(self.rules) or self.max_quarantined is not None
+
+    @property
+    def largest(self) -> int | None:
+        """How many bytes a file may have once it is unpacked, if that is said."""
+        return bytes_of(self.max_expanded)
+
+    def lines(self, form: str) -> Lines | None:
+        """Say which lines of a text file are rows; None where lines are not what Spark reads."""
+        several = self.option("multiLine", "false").lower() == "true" or self.option("lineSep")
+        if several or not _is_bytewise(self.encoding):
+            return None
+        comment = self.option("comment").encode() if form == "csv" else b""
+        return Lines(form, form == "csv" and self.header, comment, one_row_each=self.quarantines)
+
     def resolve(self, place: Place) -> FileSet:
         """List, check and hash the files of a slot.
 
@@ -119,8 +190,8 @@ class Files:
                 "Nothing was read and nothing was published.",
                 "Check the path, or say missing='empty' if no file means no rows.",
             )
-        marks = tuple(mark_files(place.root, names, place.hashes))
-        chosen = FileSet(self, place.root, marks, self._format(names), marker)
+        marks = tuple(mark_files(place.root, names, place.hashes, self.largest))
+        chosen = FileSet(self, place.root, marks, self.form_of(names), marker)
         chosen.check()
         return chosen
 
@@ -172,7 +243,8 @@ class Files:
             return None
         return Marker(path, token(status)) if stat.S_ISREG(status.st_mode) else None
 
-    def _format(self, names: list[str]) -> str:
+    def form_of(self, names: Sequence[str]) -> str:
+        """Return the one format that all of these files have; of none, the one that the pattern tells."""
         found = {self.format or format_of(name) for name in names} or {self.format or format_of(self.pattern)}
         if len(found) > 1:
             raise Misuse(f"{self.pattern!r} matches files of several formats: {', '.join(sorted(found))}.")
@@ -183,6 +255,14 @@ class Files:
                 fix='Write schema="id bigint, day date, ...".',
             )
         return form
+
+
+def _is_bytewise(encoding: str) -> bool:
+    """Tell whether lines, commas and blanks are the same bytes as in ASCII."""
+    try:
+        return "\n\r, ".encode(encoding) == b"\n\r, "
+    except LookupError:
+        return False
 
 
 def _next_interval(place: Place) -> Interval:
@@ -200,106 +280,3 @@ def _waiting(place: Place, why: str) -> Waiting:
         "Nothing was read and nothing was published.",
         "Run again later; that is always safe.",
     )
-
-
-@dataclass(frozen=True)
-class Marker:
-    """A file that says that the others are whole."""
-
-    path: str
-    token: tuple[int, int, int, int]
-
-    def moved(self, root: str) -> bool:
-        """Tell whether it went away or was written anew: the files may be about to change."""
-        try:
-            return token(os.stat(os.path.join(root, self.path))) != self.token
-        except OSError:
-            return True
-
-
-@dataclass(frozen=True)
-class FileSet:
-    """The files that one slot reads."""
-
-    source: Files
-    root: str
-    marks: tuple[FileMark, ...]
-    format: str
-    marker: Marker | None = None
-
-    @property
-    def facts(self) -> Any:
-        """Relative path, size and content of each file; times only save hashing."""
-        return [["files", mark.path, mark.size, mark.content] for mark in self.marks]
-
-    @property
-    def summary(self) -> str:
-        """Count and size."""
-        size = sum(mark.size for mark in self.marks)
-        return f"{len(self.marks)} file{'s' * (len(self.marks) != 1)}, {size:,} bytes"
-
-    def moved(self) -> list[str]:
-        """Name the files whose token or, where a token is too young to be trusted, content changed."""
-        marker = [self.marker.path] if self.marker and self.marker.moved(self.root) else []
-        return marker + [mark.path for mark in self.marks if not self._still(mark)]
-
-    def _still(self, mark: FileMark) -> bool:
-        try:
-            if (
-                os.path.realpath(os.path.join(self.root, mark.path)) != mark.real
-                or token(os.stat(mark.real)) != mark.token
-            ):
-                return False
-            # A change in the same granule of the clock as the first look leaves the token as it was.
-            return not mark.young or content_hash(mark.real) == mark.content
-        except OSError:
-            return False
-
-    def check(self) -> None:
-        """Refuse files that Spark would misread without a word."""
-        for mark in self.marks:
-            path = mark.real
-            if self.format == "parquet":
-                check_parquet(mark.path, path)
-            elif mark.size == 0 and path.endswith(".gz"):
-                raise bad(mark.path, "is empty, which is not a gzip file.")
-            elif self.format == "csv" and self.source.header and mark.size:
-                check_header(mark.path, path, self._columns(), self.source)
-
-    def _columns(self) -> list[str]:
-        return [name for name in schema_columns(self.source.schema or "") if name != "_corrupt_record"]
-
-    def read(self, engine: Any) -> Rows:
-        """Read all files as one frame; a broken row fails the read."""
-        for mark in self.marks:
-            self._check_content(mark)
-        spark = engine.spark
-        if not self.marks:
-            return spark.createDataFrame([], self.source.schema)
-        reader = spark.read.format(self.format)
-        if self.source.schema:
-            reader = reader.schema(self.source.schema)
-        for name, value in {**self._options(), **self.source.options}.items():
-            reader = reader.option(name, value)
-        # The file behind a link was looked at, so that file is read, wherever the link points by now.
-        return reader.load([spark_path(mark.real) for mark in self.marks])
-
-    def _options(self) -> dict[str, Any]:
-        """What makes Spark fail on anything that it would otherwise pass over."""
-        options: dict[str, Any] = {"recursiveFileLookup": "true", **dict.fromkeys(_SILENT, "false")}
-        if self.format in ("csv", "json"):
-            options["mode"] = "FAILFAST"
-        if self.format == "csv":
-            # The header was checked above, by name; enforceSchema=false makes Spark check it again.
-            # Without column pruning a short line is noticed even if the transform needs no more of it.
-            header = self.source.header
-            options |= {"header": header, "enforceSchema": not header, "columnPruning": "false"}
-        return options
-
-    def _check_content(self, mark: FileMark) -> None:
-        """Refuse content that Spark reads without a word as something else: one more look at the bytes."""
-        if self.format == "parquet":
-            check_columns(mark, schema_columns(self.source.schema or ""), self.marks[0])
-        elif opener(mark.real) and self.source.encoding.upper() in ("UTF-8", "UTF8"):
-            own_lines = self.source.option("multiLine", "false").lower() == "true" or self.source.option("lineSep")
-            check_text(mark, json_lines=self.format == "json" and not own_lines)

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from twice.errors import Misuse, NotPublished
+from twice.errors import BadFile, Misuse
 
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -21,7 +21,7 @@ def list_files(root: str, pattern: str) -> list[str]:
     A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
     are left out by wildcards, as by Spark, and refused where they are asked for.
     """
-    return [_regular(root, name) for name in matching(root, pattern)]
+    return [regular(root, name) for name in matching(root, pattern)]
 
 
 def matching(root: str, pattern: str) -> list[str]:
@@ -49,20 +49,29 @@ def folder_of(pattern: str) -> str:
     return _ESCAPED.sub(r"\1", os.sep.join(folders[: next(wild, len(folders))]))
 
 
-def _regular(root: str, name: str) -> str:
+def regular(root: str, name: str) -> str:
+    """Return the name of a file that may be read, or refuse it."""
     status = status_of(root, name)
     real = os.path.basename(os.path.realpath(os.path.join(root, name)))
     if stat.S_ISDIR(status.st_mode):
         raise Misuse(f"{name!r} is a folder.", fix=f"Write {name}/* to read the files in it.")
     if not stat.S_ISREG(status.st_mode):
         raise bad(name, "is not a regular file.")
-    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
-        raise bad(name, "begins with '_' or '.', and Spark would pass over it without a word.")
-    if not _is_text(name):
-        raise bad(name, "has a name that is not text.")
-    if ":" in os.path.basename(name) or ":" in real:
-        raise bad(name, "has a colon in its name, which Spark takes for the end of a scheme.")
+    why = misnamed(name, real)
+    if why:
+        raise bad(name, why)
     return os.path.relpath(os.path.join(root, name), root) if not os.path.isabs(name) else name
+
+
+def misnamed(name: str, real: str) -> str:
+    """Say why a name, or that of the file behind it, cannot be read by Spark, or nothing."""
+    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
+        return "begins with '_' or '.', and Spark would pass over it without a word."
+    if not _is_text(name):
+        return "has a name that is not text."
+    if ":" in os.path.basename(name) or ":" in real:
+        return "has a colon in its name, which Spark takes for the end of a scheme."
+    return ""
 
 
 def status_of(root: str, name: str) -> os.stat_result:
@@ -81,13 +90,9 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def bad(name: str, why: str) -> NotPublished:
+def bad(name: str, why: str) -> BadFile:
     """Say what is wrong with a file."""
-    return NotPublished(
-        f"The input file {name!r} {why}",
-        "Nothing was published, and the target is as it was.",
-        "Correct or remove the file, and run again.",
-    )
+    return BadFile(name, why)
 
 
 def spark_path(path: str) -> str:

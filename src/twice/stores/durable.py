@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterable
 
 from twice.errors import NotPublished
 from twice.faults import reach
+
+_TEMPORARY = ".tmp-"
+_DAY_SECONDS = 86_400.0
 
 
 def sync_file(path: str) -> None:
@@ -37,7 +41,7 @@ def create_whole(path: str, content: bytes, point: str) -> None:
         NotPublished: The content could not be written, and the name was not touched.
     """
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".tmp-{secrets.token_hex(8)}")
+    temporary = os.path.join(folder, f"{_TEMPORARY}{secrets.token_hex(8)}")
     try:
         _write(temporary, content)
         reach(f"{point}.written")
@@ -56,7 +60,7 @@ def _write(path: str, content: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise NotPublished(
-            f"{os.path.basename(os.path.dirname(path))}: the next version could not be written: {error.strerror or error}.",
+            f"{os.path.basename(os.path.dirname(path))}: a file could not be written: {error.strerror or error}.",
             "Nothing was published, and the target is as it was.",
             "See that the disk has room and the folder is writable, and run again.",
         ) from error
@@ -67,3 +71,11 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
+
+
+def remove_temporary(folder: str, *endings: str) -> None:
+    """Remove what was written and never got its name, once it is surely nobody's."""
+    for entry in os.scandir(folder):
+        is_temporary = entry.name.startswith(_TEMPORARY) or entry.name.endswith(endings)
+        if is_temporary and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
+            _remove(entry.path)

@@ -27,6 +27,7 @@ from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
 from twice.stores import frames
 from twice.stores import manifest as log
+from twice.stores.beside import Beside
 from twice.stores.durable import sync_file
 from twice.stores.manifest import DataFile, Manifest
 
@@ -36,7 +37,7 @@ _threads: dict[str, threading.Lock] = {}
 _NO_TABLES = "it delivers files, which no reader of tables knows"
 
 
-class FilesStore(frames.SparkRows, Store, DeliversFiles):
+class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
     """Folders of delivered files under one root."""
 
     kind: ClassVar[str] = "files"
@@ -48,6 +49,7 @@ class FilesStore(frames.SparkRows, Store, DeliversFiles):
             "Merges",
             "InsertsMissing",
             "Appends",
+            "TakesIn",
             "TransactsTables",
             "PointsAtVersions",
             "UnitesTables",

@@ -7,11 +7,13 @@ lock, and every ability is there. The core is tested on it without a JVM.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any, ClassVar
 
 from twice import merges
@@ -21,8 +23,11 @@ from twice.abilities import (
     Drafts,
     Editions,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
+    KeepsBeside,
     KeepsHistory,
+    Leaving,
     LookBack,
     Merges,
     Opening,
@@ -37,9 +42,11 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TakesIn,
     TransactsTables,
     UnitesTables,
     Work,
+    label_taken,
 )
 from twice.columns import fit
 from twice.errors import Conflict, Misuse, NotPublished
@@ -48,6 +55,7 @@ from twice.merges import MergeRule
 from twice.runs import Receipt, Slot
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
 from twice.slices import Slice, column_taken, missing_column
+from twice.stores import editions as kept_names
 
 Row = Mapping[str, Any]
 
@@ -84,6 +92,14 @@ class Edition:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Change rows that are kept under one name."""
+
+    rows: tuple[Row, ...]
+    kept_at: str
+
+
+@dataclass(frozen=True)
 class United:
     """A name for several tables, with the column that tells them apart."""
 
@@ -103,10 +119,13 @@ class MemoryStore(
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
 ):
     """Tables as lists in this process."""
 
@@ -116,7 +135,8 @@ class MemoryStore(
     def __init__(self) -> None:
         self._tables: dict[str, list[Version]] = {}
         self._united: dict[str, United] = {}
-        self._history: dict[str, dict[str, list[Row]]] = {}
+        self._history: dict[str, dict[str, Batch]] = {}
+        self._beside: dict[str, dict[str, tuple[bytes, float]]] = {}
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
@@ -125,6 +145,7 @@ class MemoryStore(
         copied._tables = {name: list(versions) for name, versions in self._tables.items()}
         copied._united = dict(self._united)
         copied._history = {name: dict(kept) for name, kept in self._history.items()}
+        copied._beside = {name: dict(kept) for name, kept in self._beside.items()}
         return copied
 
     @classmethod
@@ -203,6 +224,41 @@ class MemoryStore(
         outside = sum(not check.holds(row) for row in kept) if check else 0
         return Staged(len(kept), outside, handle=("slot", kept))
 
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Hold the rows to be added, and what leaves with them."""
+        kept = self._fitted(work, rows)
+        columns = self._newest(work.name).columns
+        if leaving and columns and leaving.column not in columns:
+            raise leaving.untold(work.name)
+        if leaving:
+            leaving.refuse_unknown(sum(row.get(leaving.column) is None for row in kept))
+        outside = sum(not check.holds(row) for row in kept) if check else 0
+        return Staged(len(kept), outside, handle=("take", kept, leaving))
+
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body in a dictionary."""
+        with self._lock:
+            kept = self._beside.setdefault(name, {})
+            if label in kept:
+                raise label_taken(label)
+            reach("memory.beside")
+            kept[label] = (body, time.time())
+
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there."""
+        found = self._beside.get(name, {}).get(label)
+        return found[0] if found else None
+
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time at which it was kept."""
+        return {label: kept_at for label, (_, kept_at) in self._beside.get(name, {}).items()}
+
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+        with self._lock:
+            for label in labels:
+                self._beside.get(name, {}).pop(label, None)
+
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Hold the rows of several tables under the target."""
         kept = {
@@ -262,14 +318,20 @@ class MemoryStore(
     ) -> Staged:
         """Keep the rows in a list, and hold the table as it will be."""
         source = merges.prepared(self._fitted(work, rows, rule.besides), rule)
-        self._history.setdefault(work.name, {})[editions.own] = source
-        kept = self._history[work.name]
         now = self._newest(work.name)
-        batches = [kept[name] for name in editions.names]
+        if editions.adopted:
+            self._keep(work.name, editions.adopted, self._adopted(work, rule))
+            reach("history.adopted")
+        self._keep(work.name, editions.own, source)
+        reach("history.kept")
+        kept = self._history[work.name]
+        # An older batch may lack columns that came later.
+        blank = dict.fromkeys({*now.columns, *_columns(source), *rule.besides})
         after: Sequence[Row] = ()
-        for batch in batches:
-            after = merges.merged(after, batch, rule).rows
-        touched = {merges.key_of(row, rule.keys) for row in (*source, *kept.get(editions.replaced, ()))}
+        for name in editions.names:
+            after = merges.merged(after, [{**blank, **row} for row in kept[name].rows], rule).rows
+        replaced = kept[editions.replaced].rows if editions.replaced else ()
+        touched = {merges.key_of(row, rule.keys) for row in (*source, *replaced)}
         stay = [row for _, row in self._widened(now, source, rule.besides)]
         if editions.whole:
             made = list(after)
@@ -277,6 +339,19 @@ class MemoryStore(
             made = [row for row in stay if merges.key_of(row, rule.keys) not in touched]
             made += [row for row in after if merges.key_of(row, rule.keys) in touched]
         return Staged(len(source), handle=("merge", made, now.number))
+
+    def _keep(self, table: str, name: str, rows: Sequence[Row]) -> None:
+        self._history.setdefault(table, {})[name] = Batch(tuple(rows), kept_names.now())
+
+    def _adopted(self, work: Work, rule: MergeRule) -> Sequence[Row]:
+        """Return the rows that the plan saw in the table."""
+        seen = self._version(work.name, work.base.version)
+        merges.refuse_mark_in_table(seen.columns, rule)
+        rows = [row for _, row in seen.rows]
+        counts = Counter(merges.key_of(row, rule.keys) for row in rows)
+        keys = [(row, merges.key_of(row, rule.keys)) for row in rows]
+        merges.refuse_keys_there([row for row, key in keys if counts[key] > 1 or None in key], rule)
+        return rows
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
@@ -430,7 +505,7 @@ class MemoryStore(
             known = now.receipts.get(receipt.slot)
             if (known.generation if known else 0) + 1 != receipt.generation:
                 raise Conflict("the slot's fence moved")
-        if staged.keeps and work.slot in now.ended:
+        if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
             raise Conflict("the rows that were to be kept are gone")
         if now.owner not in ("", receipts[0].owner):
             raise Conflict("another ledger took the table")
@@ -493,6 +568,10 @@ class MemoryStore(
         there = self._widened(now, staged.handle[1])
         if staged.handle[0] == "slice":
             return tuple(kept for kept in there if not staged.handle[2].holds(kept[1])) + new
+        if staged.handle[0] == "take":
+            leaving: Leaving | None = staged.handle[2]
+            values = set(leaving.values) if leaving else set[str]()
+            return tuple(one for one in there if not (leaving and one[1].get(leaving.column) in values)) + new
         column = staged.lineage or ""
         return tuple((s, row) for s, row in there if s != work.slot and row.get(column) != work.slot) + new
 
@@ -538,6 +617,13 @@ class MemoryStore(
         )
         return Repeats(len(several), sum(map(len, several)), shown)
 
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Compare texts: in memory a column has no type."""
+        for column in values.keys() - self._newest(name).columns:
+            raise missing_column(column, self._newest(name).columns)
+        found = (row for row in self.read(name) if all(str(row[key]) == text for key, text in values.items()))
+        return list(islice(found, limit))
+
     def needs_spark_for_repeats(self, name: str) -> bool:
         """Lists are counted here."""
         return False
@@ -567,8 +653,33 @@ class MemoryStore(
         return [dict(row) for _, row in chosen.rows]
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Nothing is left over: what was not published is gone with its attempt."""
-        return Swept()
+        """Take away change rows that count for nothing: staged ones are gone with their attempt.
+
+        Whoever planned before the head moves is refused, and keeps its rows anew; so none that goes is counted on.
+        """
+        kept = dict(self._history.get(name, {}))
+        sight = self.look(name)
+        dead = kept_names.uncounted({one: batch.kept_at for one, batch in kept.items()}, sight, live, keep_days)
+        swept = Swept(change_rows=sum(len(kept[one].rows) for one in dead), names=dead)
+        if dry_run or not dead or not sight.exists:
+            return swept if sight.exists else Swept()
+        try:
+            self._move_head(name, sight)
+        except Conflict as error:
+            return Swept(notes=(kept_names.left(error),))
+        reach("history.fenced")
+        for one in dead:
+            del self._history[name][one]
+        reach("history.dropped")
+        return swept
+
+    def _move_head(self, name: str, sight: Sight) -> None:
+        """Refuse every publish that was planned until now."""
+        with self._lock:
+            now = self._newest(name)
+            if now.number != sight.version:
+                raise Conflict("the table moved")
+            self._append(name, replace(now, number=now.number + 1))
 
     def meddle(self, name: str, rows: Sequence[Row], *, restored_to: int | None = None) -> None:
         """Change the table as a stranger would: a foreign write, or a restore of an old version."""
@@ -588,7 +699,9 @@ class MemoryStore(
                 kept, holds = then.rows, then.holds
                 # A restore may bring an older edition back, and then the slot is not gone.
                 gone = late - set(holds)
+            columns = now.columns or _columns(kept)
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)
+            changed = replace(changed, columns=columns)
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
 
 

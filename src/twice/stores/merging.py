@@ -14,6 +14,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from twice import merges
 from twice.abilities import Editions, LookBack
 from twice.merges import (
     MergeRule,
@@ -478,6 +479,19 @@ def _all_new(source: Source, rule: MergeRule) -> Changes:
 
     rows = live(source.rows, rule).withColumn(ACTION, F.lit(INSERT))
     return Changes(rows.where("false"), rows, rows.count(), 0, 0, ())
+
+
+def refuse_keys_there(rows: DataFrame, rule: MergeRule) -> None:
+    """Refuse rows of a table whose keys are NULL or repeated.
+
+    Raises:
+        NotPublished: With the keys named.
+    """
+    from pyspark.sql import functions as F
+
+    groups = rows.groupBy(*map(quoted, rule.keys)).agg(F.count(F.lit(1)).alias("_twice_n"))
+    found = groups.where((F.col("_twice_n") > 1) | _any_null(rule.keys)).limit(_SAMPLE).collect()
+    merges.refuse_keys_there([row.asDict() for row in found], rule)
 
 
 def from_history(

@@ -17,9 +17,10 @@ from dataclasses import replace
 from twice.abilities import Swept
 from twice.errors import Conflict
 from twice.faults import reach
-from twice.runs import is_attempt
+from twice.runs import is_attempt, is_of
 from twice.sight import NO_TABLE
 from twice.stores import manifest as log
+from twice.stores.durable import remove_temporary
 from twice.stores.manifest import Manifest
 
 _DAY_SECONDS = 86_400.0
@@ -33,7 +34,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
             return _sweep_unborn(table, live, dry_run=dry_run)
         expired = _expired(table, current, keep_days)
         used = _attempts_used(table, current, expired)
-        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used | live))
+        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used and not is_of(a, live)))
         if dry_run:
             return _measure(table, dead)
         # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
@@ -50,13 +51,13 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         found = _measure(table, dead)
         for attempt in dead:
             shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)
-        _remove_temporary(table)
+        remove_temporary(log.log_folder(table), ".tombstone")
         return found
 
 
 def _sweep_unborn(table: str, live: frozenset[str], *, dry_run: bool) -> Swept:
     """A table that was never published has no log to name attempts in: leave what may be alive."""
-    dead = tuple(a for a in _attempts_staged(table) if a not in live)
+    dead = tuple(a for a in _attempts_staged(table) if not is_of(a, live))
     note = ("the table was never published, so staging was left for its next run",) if dead and not dry_run else ()
     return Swept(attempts=dead if dry_run else (), notes=note)
 
@@ -94,13 +95,3 @@ def _measure(table: str, attempts: tuple[str, ...]) -> Swept:
         for name in names
     ]
     return Swept(len(sizes), sum(sizes), attempts)
-
-
-def _remove_temporary(table: str) -> None:
-    """Remove manifests that were written and never linked, once they are surely nobody's."""
-    folder = log.log_folder(table)
-    for entry in os.scandir(folder):
-        if (
-            entry.name.startswith(".tmp-") or entry.name.endswith(".tombstone")
-        ) and time.time() - entry.stat().st_mtime > _DAY_SECONDS:
-            os.unlink(entry.path)

@@ -164,12 +164,7 @@ class Views:
             if not dry_run:
                 _remove_frozen(self.table(name), view)
             swept += [self.tidy(one, live, keep_days=keep_days, dry_run=dry_run) for one in names]
-        return Swept(
-            sum(one.removed_files for one in swept),
-            sum(one.removed_bytes for one in swept),
-            tuple(attempt for one in swept for attempt in one.attempts),
-            tuple(dict.fromkeys(note for one in swept for note in one.notes)),
-        )
+        return sum(swept, Swept())
 
     def take_over_view(self: TablesInFolders, name: str, view: Manifest, base: Sight, owner: str) -> None:
         """Make a ledger the owner of the view, or of every table that it unites."""

@@ -271,6 +271,16 @@ class Transaction:
         written = command.writeAllChanges(session, self._txn, touched, copies, True)
         return written.concat(self._removed(_each(touched)))
 
+    def delete(self, condition: str) -> Any:
+        """Write the files of a DELETE with Delta's own code, and return the actions; nothing is visible."""
+        session = self._spark._jsparkSession.cloneSession()
+        table = quoted(str(self._log.dataPath().toUri().getPath()))
+        command = self._analysed(session, f"DELETE FROM delta.{table} WHERE {condition}")  # noqa: S608 - both are quoted
+        actions = command.performDelete(session, self._log, self._txn)._1()
+        # A commit with files of its own for the change feed tells nothing else there: not the rows that it adds. Without
+        # them the feed is made of all files that come and go.
+        return self._seq([action for action in _each(actions) if not _is(action, "AddCDCFile")])
+
     def _analysed(self, session: Any, statement: str) -> Any:
         """Return the command that a statement stands for, without running it."""
         plan = session.sessionState().sqlParser().parsePlan(statement)

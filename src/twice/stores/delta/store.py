@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -20,6 +20,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -46,10 +47,12 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import footers, frames, manifest, merging, repeats
+from twice.stores import finding, footers, frames, manifest, merging, repeats
+from twice.stores.beside import Beside
 from twice.stores.delta import log, sql_views
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
+from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
@@ -102,6 +105,8 @@ class _Written:
 class DeltaStore(
     Views,
     Histories,
+    Takes,
+    Beside,
     frames.SparkRows,
     Store,
     ReplacesTable,
@@ -114,6 +119,7 @@ class DeltaStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
@@ -571,7 +577,9 @@ class DeltaStore(
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
             _check_owner(now, receipts[0].owner)
-            if staged.keeps and work.slot in now.ended:
+            if work.compares_head:
+                _check_head(now, work.base)
+            if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
                 raise Conflict("the rows that were to be kept are gone")
             _check_start(table, written.starts_from)
             reach("delta.locked")
@@ -607,6 +615,12 @@ class DeltaStore(
     def _nothing(self, work: Work) -> _Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
+        if not transaction.exists:
+            raise NotPublished(
+                f"There is no table {work.name} yet, and no columns to make one of.",
+                "A receipt alone makes no Delta table, so nothing was published.",
+                "Publish a frame without rows: it has columns.",
+            )
         transaction.keep_versions(work.keep_days)
         transaction.reads_all()
         return _Written(transaction, transaction.none(), "nothing")
@@ -675,6 +689,10 @@ class DeltaStore(
     def needs_spark_for_repeats(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
+
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let Delta's own reader find the rows."""
+        return finding.by_spark(self.read(name), values, limit)
 
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that the newest version names and that are not there."""
@@ -756,6 +774,17 @@ class DeltaStore(
         if not sight.exists:
             return Swept()
         notes = [] if dry_run else self._restate(table, sight)
+        history = self.history_beside(name)
+        swept = Swept()
+        if history:
+            swept = self.tidy_history(name, history, live, keep_days=keep_days, dry_run=dry_run)
+        tables = [table, self.table(history)] if history else [table]
+        files = sum(self._vacuum(one, dry_run=dry_run) for one in tables)
+        notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
+        return swept + Swept(removed_files=files, notes=tuple(notes))
+
+    def _vacuum(self, table: str, *, dry_run: bool) -> int:
+        """Let Delta remove files by its own retention, and tell how many there were."""
         path = f"delta.{_identifier_of_path(table)}"
         session = self.engine.spark.newSession()
         # VACUUM would note itself in the log, outside of the lock that publishes hold.
@@ -763,8 +792,35 @@ class DeltaStore(
         files = session.sql(f"VACUUM {path} DRY RUN").collect()
         if files and not dry_run:
             session.sql(f"VACUUM {path}")
-        notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
-        return Swept(removed_files=len(files), notes=tuple(notes))
+        return len(files)
+
+    def counted(self, history: str, names: Iterable[str]) -> Mapping[str, int]:
+        """Count the rows: what was taken away before still has its number in the log."""
+        found = self.read(history).where(_is_named(names)).groupBy(merging.LABEL).count().collect()
+        return {row[merging.LABEL]: row["count"] for row in found}
+
+    def drop_batches(self, history: str, names: Iterable[str]) -> None:
+        """Commit the removal of their rows."""
+        table = self.table(history)
+        transaction = Transaction(self.engine.spark, table)
+        nothing = frames.read_parquet(self.engine.spark, [], transaction.schema)
+        condition = _is_named(names)
+        actions = transaction.write(nothing, {"replaceWhere": condition}, transaction.partition_columns)
+        numbers = {_RESTATED: max(transaction.last_version_of(_RESTATED), 0) + 1}
+        payload = Payload("tidy", "", "rows", table_id=transaction.table_id)
+        with locked(self.engine.spark, table) as lock:
+            transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite", condition)
+
+    def move_head(self, name: str, sight: Sight) -> None:
+        """Commit the next number of the head, and nothing else."""
+        table = self.table(name)
+        transaction = Transaction(self.engine.spark, table, sight.version)
+        transaction.last_version_of(_OWNER)
+        numbers = {_HEAD: max(transaction.last_version_of(_HEAD), 0) + 1}
+        payload = Payload("tidy", sight.owner, "nothing", table_id=transaction.table_id)
+        with locked(self.engine.spark, table) as lock:
+            _check_owner(log.look(table), sight.owner)
+            transaction.commit(lock, transaction.none(), numbers, payload.to_text(), "Append")
 
     def _restate(self, table: str, sight: Sight) -> list[str]:
         """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
@@ -814,6 +870,13 @@ def _check_owner(now: Sight, owner: str) -> None:
         raise Conflict("another ledger took the table")
 
 
+def _check_head(now: Sight, base: Sight) -> None:
+    """Whoever publishes holds the lock, so this sees what Delta would not take for a conflict; maintenance is none."""
+    fences = [{slot: found.generation for slot, found in sight.receipts.items()} for sight in (now, base)]
+    if fences[0] != fences[1] or (now.data_version, now.outside) != (base.data_version, base.outside):
+        raise Conflict("the head moved")
+
+
 def _check_start(table: str, version: int | None) -> None:
     """Files of an older version that come back are looked at once more: a vacuum makes no conflict."""
     why = "" if version is None else log.lost(table, version)
@@ -855,6 +918,11 @@ def _holds_partition(name: str) -> str:
         literal = "NULL" if value == _NULL else string_literal(unquote(value))
         tests.append(f"partitionValues[{string_literal(unquote(column))}] <=> {literal}")
     return "(" + " AND ".join(tests) + ")"
+
+
+def _is_named(names: Iterable[str]) -> str:
+    """Return the condition that rows were kept under one of some names."""
+    return f"{merging.LABEL} IN ({', '.join(map(string_literal, names))})"
 
 
 def _unlink(path: str) -> None:

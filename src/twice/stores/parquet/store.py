@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from twice.abilities import (
     Appends,
     Drafts,
     FindsRepeats,
+    FindsRows,
     InsertsMissing,
     Inspects,
     LookBack,
@@ -48,11 +49,13 @@ from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
-from twice.stores import footers, frames, merging, repeats
+from twice.stores import finding, footers, frames, merging, repeats
 from twice.stores import manifest as log
+from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
-from twice.stores.histories import Histories
+from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
+from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
 
@@ -89,6 +92,8 @@ class _Written:
 class ParquetStore(
     Views,
     Histories,
+    Takes,
+    Beside,
     frames.SparkRows,
     Store,
     ReplacesTable,
@@ -101,6 +106,7 @@ class ParquetStore(
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
 ):
     """Tables of Parquet files under one root, visible through their manifests."""
@@ -324,11 +330,15 @@ class ParquetStore(
 
     def _touched(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
         """Return the files of all partitions in which a row is updated or deleted."""
+        partitions = {file.partition for file in self._files_at(name, base, found)}
+        return tuple(file for file in base.files if file.partition in partitions)
+
+    def _files_at(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
+        """Return the files of a version that Spark names by these addresses."""
         table = os.path.realpath(self.table(name))
         paths = (unquote(urlparse(path).path) for path in found)
         relative = {os.path.relpath(os.path.realpath(path), table) for path in paths}
-        partitions = {file.partition for file in base.files if file.path in relative}
-        return tuple(file for file in base.files if file.partition in partitions)
+        return tuple(file for file in base.files if file.path in relative)
 
     def _fitted(self, work: Work, rows: Rows) -> tuple[Any, _Scope]:
         """Return the rows as the table holds them, and what the publish compares."""
@@ -417,7 +427,7 @@ class ParquetStore(
         """Return the rows of the newest version, or of an older one that is kept."""
         table = self.table(name)
         chosen = log.newest(table) if version is None else log.load(table, version)
-        if chosen.version == NO_TABLE:
+        if chosen.version == NO_TABLE or not (chosen.schema or chosen.is_view):
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         if chosen.is_view:
             return self.read_view(name, chosen, version)
@@ -457,6 +467,13 @@ class ParquetStore(
         there = [path for path in self.files(name) if os.path.exists(path)]
         return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK
 
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Search the files in this process; those of a view are read by Spark."""
+        current = log.newest(self.table(name))
+        if current.is_view or not current.schema:
+            return finding.by_spark(self.read(name), values, limit)
+        return finding.in_files(self.files(name), current.schema, values, limit)
+
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for files that somebody put beside those of the table."""
         table = self.table(name)
@@ -492,7 +509,33 @@ class ParquetStore(
         view = view_at(self.table(name))
         if view:
             return self.tidy_view(name, view, live, keep_days=keep_days, dry_run=dry_run)
-        return sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)
+        asked: dict[str, Any] = {"keep_days": keep_days, "dry_run": dry_run}
+        history = self.history_beside(name)
+        swept = self.tidy_history(name, history, live, **asked) if history else Swept()
+        tables = [name, history] if history else [name]
+        return sum((sweep(self.table(one), live, **asked) for one in tables), swept)
+
+    def counted(self, history: str, names: Iterable[str]) -> Mapping[str, int]:
+        """Take the counts from the receipts: those of rows that are gone are gone too."""
+        receipts = log.newest(self.table(history)).receipts
+        found = {name_of(slot): receipt.rows for slot, receipt in receipts.items()}
+        return {name: found[name] for name in names if name in found}
+
+    def drop_batches(self, history: str, names: Iterable[str]) -> None:
+        """Link a manifest without their files and receipts; the files go with the versions that name them."""
+        table, away = self.table(history), set(names)
+        current = log.newest(table)
+        files = tuple(file for file in current.files if name_of(file.slot) not in away)
+        receipts = {slot: one for slot, one in current.receipts.items() if name_of(slot) not in away}
+        following = replace(log.successor(current, "tidy"), files=files, receipts=receipts)
+        log.append(table, replace(following, data_version=following.version))
+
+    def move_head(self, name: str, sight: Sight) -> None:
+        """Link a manifest that says what the one before it said."""
+        current = log.newest(self.table(name))
+        if current.version != sight.version:
+            raise Conflict("the table moved")
+        log.append(self.table(name), log.successor(current, "tidy"))
 
 
 def _writers(table: str) -> dict[str, str]:
@@ -508,8 +551,9 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
     """See that what the rows were computed from is still there."""
     if base.is_view:
         raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
-    if staged.keeps and work.slot in {**base.ended, **dict(_damage(table, base))}:
-        raise Conflict("the rows that were to be kept are gone")
+    ended = {**base.ended, **dict(_damage(table, base))}.keys() - work.base.ended.keys()
+    if (staged.keeps and work.slot in ended) or (work.compares_head and ended):
+        raise Conflict("rows that were to be kept are gone")
     if staged.handle is None:
         return
     scope = staged.handle.scope

@@ -1,11 +1,12 @@
 """Where are a table's receipts, and what does one look at them tell?
 
-Three small tables in the schema of the target, so that whoever dumps, renames or drops the schema takes them along,
+Four small tables in the schema of the target, so that whoever dumps, renames or drops the schema takes them along,
 and no right is needed beyond that to make tables there:
 
     twice_heads      one row a target: the counter that every publish moves, the owner, the oids of its tables
     twice_receipts   one row a slot: its newest generation, and how many changes of others it has seen
     twice_changes    one row for each transaction that changed a target without publishing, noted by triggers
+    twice_kept       one row for each body that is kept beside a target, and counts through a receipt
 
 They are made at the first use, under a lock, so that two first runs do not meet. A look is one statement, so it
 sees one state.
@@ -26,7 +27,7 @@ from twice.stores.postgres.connections import Connection, Cursor, one
 from twice.stores.postgres.kinds import Column
 from twice.stores.postgres.names import Name
 
-HEADS, RECEIPTS, CHANGES = "twice_heads", "twice_receipts", "twice_changes"
+HEADS, RECEIPTS, CHANGES, KEPT = "twice_heads", "twice_receipts", "twice_changes", "twice_kept"
 NOTING = "twice_note_change"
 PUBLISHING = "twice.publishing"
 
@@ -62,6 +63,15 @@ create table if not exists {changes} (
     at timestamp with time zone not null default now(),
     primary key (relation, transaction)
 );
+"""
+_KEPT = """
+create table if not exists {kept} (
+    target text not null,
+    label text not null,
+    body bytea not null,
+    kept_at timestamp with time zone not null default clock_timestamp(),
+    primary key (target, label)
+)
 """
 
 # Runs as its owner: whoever may change the table need not have rights on the bookkeeping. Whether rows were changed is
@@ -134,26 +144,43 @@ class Books:
     def filled_in(self, text: str, **more: sql.Composable) -> sql.Composed:
         """Fill the names of the tables into a statement."""
         return sql.SQL(text).format(
-            heads=self.of(HEADS), receipts=self.of(RECEIPTS), changes=self.of(CHANGES), noting=self.of(NOTING), **more
+            heads=self.of(HEADS),
+            receipts=self.of(RECEIPTS),
+            changes=self.of(CHANGES),
+            kept=self.of(KEPT),
+            noting=self.of(NOTING),
+            **more,
         )
 
-    def are_there(self, connection: Connection) -> bool:
-        """Tell whether the bookkeeping was made."""
-        found = connection.execute("select to_regclass(%s)", [self.of(CHANGES).as_string(None)])
-        return one(found)[0] is not None
+    def are_there(self, connection: Connection, table: str = CHANGES) -> bool:
+        """Tell whether the bookkeeping was made, or a part of it."""
+        return one(connection.execute("select to_regclass(%s)", [self.of(table).as_string(None)]))[0] is not None
 
     def make(self, connection: Connection) -> None:
         """Make the bookkeeping, once, however many come at the same time."""
-        if self.are_there(connection):
+        self._make(connection, CHANGES, self.definitions())
+
+    def make_kept(self, connection: Connection) -> None:
+        """Make what bodies need too, where the bookkeeping is older than bodies; a publish alone needs no right to."""
+        self.make(connection)
+        self._make(connection, KEPT, (self.kept,))
+
+    def _make(self, connection: Connection, last: str, statements: Sequence[sql.Composed]) -> None:
+        if self.are_there(connection, last):
             return
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"twice {self.schema}"])
-            for statement in self.definitions():
+            for statement in statements:
                 connection.execute(statement)
+
+    @property
+    def kept(self) -> sql.Composed:
+        """The statement that makes the table of bodies."""
+        return self.filled_in(_KEPT)
 
     def definitions(self) -> tuple[sql.Composed, ...]:
         """Return the statements that make the bookkeeping."""
-        return (self.filled_in(_TABLES), self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
+        return (self.filled_in(_TABLES), self.kept, self.filled_in(_NOTING, publishing=sql.Literal(PUBLISHING)))
 
 
 def columns_of(cursor: Connection | Cursor, name: Name) -> tuple[Column, ...]:

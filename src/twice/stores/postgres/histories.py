@@ -3,16 +3,24 @@
 Change rows are kept in a table beside the target, each under the name of the try that brought it. They are written in
 the transaction that publishes, so none is left behind by a death. Of each key the rows that count are taken in the
 order of their slots, and each does to the key what a merge would have done.
+
+Rows that the table held before its first slot are copied in the same transaction, after the table is locked and before
+anything in it changes: what others wrote until then is among them. They come before all slots. A death rolls the copy
+back with the rest, and of two first slots the second waits at the head, is refused, and finds the name in the receipt.
+
+A change row is kept in the types of the table, so that it comes back as it was; a text is kept whole, and is refused by
+a column that is too short for it, not cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psycopg import sql
 
 from twice.abilities import Editions
-from twice.merges import MergeRule
+from twice.faults import reach
+from twice.merges import MergeRule, refuse_keys_there, refuse_mark_in_table
 from twice.stores.postgres import bookkeeping, kinds, merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
@@ -20,9 +28,10 @@ from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, column, definitions
 
 ENDING = "twice_history"
-_EDITION, _ID = "twice_edition", "twice_row"
+EDITION, KEPT_AT, _ID = "twice_edition", "twice_kept_at", "twice_row"
 _TOUCHED, _STEPS, _BECOMES = "twice_touched", "twice_steps", "twice_becomes"
 _GONE = "twice_gone"
+_SAMPLE = 6
 
 
 def history_of(name: Name) -> Name:
@@ -35,12 +44,19 @@ def merge(
 ) -> Changed:
     """Keep the rows, and make the touched keys of the table what all kept rows say."""
     history = history_of(name)
-    kept = _keep(connection, history, merging.one_a_key(relation, rule, fits.source), fits.source, editions.own)
+    types = {**_held(fits.types), **{mark: fits.source[mark] for mark in rule.besides}}
+    kept = _shaped(connection, history, types)
+    if editions.adopted:
+        _adopt(connection, name, history, rule, fits, editions.adopted)
+        reach("postgres.history.adopted")
+    given = merging.cast(merging.one_a_key(relation, rule, fits.source), fits, rule.besides)
+    _keep(connection, history, list(types), given, editions.own)
+    reach("postgres.history.kept")
     _number_steps(connection, name, history, rule, editions, kept)
     _fold(connection, history, rule, fits, kept)
     becomes = sql.Identifier("pg_temp", _BECOMES)
     as_merge = MergeRule(rule.keys, deleted=_GONE)
-    source = {**fits.types, _GONE: "boolean"}
+    source = {**_held(fits.types), _GONE: "boolean"}
     folded = Fitted(fits.table, source, fits.types, fits.fit.__class__(fits.fit.columns))
     changed = merging.merge(connection, name, becomes, as_merge, folded)
     for table in (_TOUCHED, _STEPS, _BECOMES):
@@ -48,35 +64,67 @@ def merge(
     return changed
 
 
-def _keep(
-    connection: Connection, history: Name, rows: sql.Composable, types: Mapping[str, str], own: str
-) -> Mapping[str, str]:
-    """Add the rows to the history, which takes on every column that ever came; return its columns."""
+def tells_when(connection: Connection, history: Name) -> bool:
+    """Tell whether there is a history, and whether it says when its rows were kept."""
+    return KEPT_AT in {one.name for one in bookkeeping.columns_of(connection, history)}
+
+
+def _held(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types in which values of a table are kept: its own, and texts of any length."""
+    return {one: "text" if kinds.is_text(typed) else typed for one, typed in types.items()}
+
+
+def _shaped(connection: Connection, history: Name, types: Mapping[str, str]) -> Mapping[str, str]:
+    """Make the history, or let it take on columns that are new or wider; return its columns."""
     known = {one.name: one.type for one in bookkeeping.columns_of(connection, history)}
     if not known:
         connection.execute(
             sql.SQL(
                 "create table {} ({} bigint generated always as identity primary key, {} text not null, {})"
-            ).format(history.sql, column(_ID), column(_EDITION), definitions(types))
+            ).format(history.sql, column(_ID), column(EDITION), definitions(types))
         )
-        connection.execute(sql.SQL("create index on {} ({})").format(history.sql, column(_EDITION)))
+        connection.execute(sql.SQL("create index on {} ({})").format(history.sql, column(EDITION)))
         known = dict(types)
+    if KEPT_AT not in known:
+        added = sql.SQL("alter table {} add column {} timestamp with time zone not null default now()")
+        connection.execute(added.format(history.sql, column(KEPT_AT)))
     for one, typed in types.items():
         alter = ""
         if one not in known:
-            alter = "alter table {} add column {} {}"
+            alter = "alter table {0} add column {1} {2}"
         elif known[one] != typed and _wider(known[one], typed) != known[one]:
-            alter = "alter table {} alter column {} type {}"
+            alter = "alter table {0} alter column {1} type {2} using {1}::{2}"
         if alter:
             connection.execute(sql.SQL(alter).format(history.sql, column(one), sql.SQL(typed)))
             known[one] = typed
-    columns = comma(map(column, types))
+    return {one: typed for one, typed in known.items() if one not in (_ID, EDITION, KEPT_AT)}
+
+
+def _keep(connection: Connection, history: Name, columns: Sequence[str], rows: sql.Composable, label: str) -> None:
+    """Add rows to the history under a name."""
+    named = comma(map(column, columns))
     connection.execute(
         sql.SQL("insert into {} ({}, {}) select {}, {} from {} rows").format(
-            history.sql, column(_EDITION), columns, sql.Literal(own), columns, rows
+            history.sql, column(EDITION), named, sql.Literal(label), named, rows
         )
     )
-    return {one: typed for one, typed in known.items() if one not in (_ID, _EDITION)}
+
+
+def _adopt(connection: Connection, name: Name, history: Name, rule: MergeRule, fits: Fitted, label: str) -> None:
+    """Keep the rows that the table holds.
+
+    Raises:
+        Misuse: It has a column for the mark of deletion.
+        NotPublished: A key is NULL, or several rows share it.
+    """
+    there = [one.name for one in fits.table]
+    refuse_mark_in_table(there, rule)
+    keys = comma(map(column, rule.keys))
+    no_key = sql.SQL(" or ").join(sql.SQL("{} is null").format(column(key)) for key in rule.keys)
+    query = sql.SQL("select {0} from {1} group by {0} having count(*) > 1 or {2} limit {3}")
+    found = connection.execute(query.format(keys, name.sql, no_key, sql.Literal(_SAMPLE))).fetchall()
+    refuse_keys_there([dict(zip(rule.keys, row, strict=True)) for row in found], rule)
+    _keep(connection, history, [one for one in there if one in fits.types], name.sql, label)
 
 
 def _wider(known: str, given: str) -> str:
@@ -99,7 +147,7 @@ def _number_steps(
     there = comma(column(key, "h") for key in rule.keys)
     looked = [editions.own, *([editions.replaced] if editions.replaced else [])]
     touched = sql.SQL("select {} from {} where {} = any({})").format(
-        keys, history.sql, column(_EDITION), sql.Literal(list(editions.names) if editions.whole else looked)
+        keys, history.sql, column(EDITION), sql.Literal(list(editions.names) if editions.whole else looked)
     )
     if editions.whole:
         touched = touched + sql.SQL(" union select {} from {}").format(keys, name.sql)
@@ -123,7 +171,7 @@ def _number_steps(
             order=order,
             gone=merging.is_gone(rule, types, "h"),
             names=sql.Literal(list(editions.names)),
-            edition=column(_EDITION),
+            edition=column(EDITION),
             history=history.sql,
             touched=sql.Identifier(_TOUCHED),
             meets=meets,
@@ -169,7 +217,7 @@ def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, 
             column(one, "k") if one in rule.keys else column(one, "h") if one in kept else sql.NULL,
             sql.SQL(typed),
         )
-        for one, typed in fits.types.items()
+        for one, typed in _held(fits.types).items()
     ]
     selected = comma(
         sql.SQL("{} as {}").format(value, column(one)) for one, value in zip(fits.types, values, strict=True)

@@ -132,6 +132,11 @@ def kind_of(typed: str, given: str = "") -> str:
     return _KINDS.get(typed, "string")
 
 
+def is_text(typed: str) -> bool:
+    """Tell whether a type of PostgreSQL holds text of some length."""
+    return bool(_TEXT.fullmatch(typed))
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table as the catalog has it; PostgreSQL may fill it itself."""

@@ -1,5 +1,6 @@
 """What happens in the one transaction that makes rows visible?
 
+    target      where the plan was computed from all of it, it is compared with what the plan saw
     receipt     the slot's row is made or moved on, if it is at the generation that the plan saw; else nothing happens
     head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw
     table       it is made, or gets its new columns
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import psycopg
 from psycopg import sql
 
-from twice.abilities import Editions, LookBack, Staged, Work
+from twice.abilities import Editions, Leaving, LookBack, Staged, Work
 from twice.errors import Conflict
 from twice.faults import reach
 from twice.merges import MergeRule
@@ -39,6 +40,7 @@ from twice.stores.postgres import (
     periods,
     proofs,
     tasks,
+    unmoved,
     versions,
     views,
 )
@@ -50,10 +52,6 @@ from twice.stores.postgres.names import Name, column
 from twice.stores.postgres.periods import Place
 from twice.stores.postgres.sources import Source
 
-_COUNT_NOW = """
-coalesce((select h.changes + (select count(*) from {changes} c where c.relation = any(h.relations))
-    from {heads} h where h.target = %(target)s), 0)
-"""
 _FIRST = """
 insert into {receipts} (target, slot, generation, receipt, changes)
 values (%(target)s, %(slot)s, %(generation)s, %(receipt)s, {now})
@@ -97,7 +95,7 @@ update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(
 class Change:
     """What is done to one table with the rows of an attempt.
 
-    `how` is `table`, `slice`, `partitions`, `append`, `merge`, `missing`, `history` or `version`. `given` are the rows that
+    `how` is `table`, `slice`, `partitions`, `append`, `take`, `merge`, `missing`, `history` or `version`. `given` are the rows that
     count, of a merge one for each key; `place` is that of a table behind a view. What else is there, each needs.
     """
 
@@ -111,6 +109,7 @@ class Change:
     look_back: LookBack | None = None
     editions: Editions | None = None
     lineage: str = ""
+    leaving: Leaving | None = None
     given: int = 0
     others: tuple[Change, ...] = field(default=())
     place: Place | None = None
@@ -159,13 +158,14 @@ def _in_transaction(
     books, change = Books(name.schema), staged.handle
     mark = "select set_config(%s, %s, true)"
     connection.execute(mark, [bookkeeping.PUBLISHING, work.attempt])
-    _move_receipts(connection, books, name, staged, receipts)
+    changes = unmoved.check(connection, books, name, work.base) if work.compares_head else None
+    _move_receipts(connection, books, name, staged, receipts, changes)
     reach("postgres.receipt.moved")
     head = _move_head(connection, books, name, work, receipts[0].owner)
     reach("postgres.head.moved")
     slots = [receipt.slot for receipt in receipts]
     broken = bookkeeping.what_broke(head.left, head.found)
-    if broken and staged.keeps:
+    if broken and staged.keeps and work.slot not in work.base.ended:
         raise Conflict("the rows that were to be kept are gone")
     if broken:
         _end(connection, books, name, slots, broken, gone=broken == bookkeeping.DROPPED)
@@ -195,11 +195,14 @@ def _in_transaction(
 
 
 def _move_receipts(
-    connection: Connection, books: Books, name: Name, staged: Staged, receipts: Sequence[Receipt]
+    connection: Connection, books: Books, name: Name, staged: Staged, receipts: Sequence[Receipt], changes: int | None
 ) -> None:
-    """Apply the slot rule: each receipt follows the generation that the plan saw, and no other."""
-    now = books.filled_in(_COUNT_NOW)
-    if staged.keeps:
+    """Apply the slot rule: each receipt follows the generation that the plan saw, and no other.
+
+    Where all of the target was compared, foreign changes are as many as then: one that comes later ends the receipt.
+    """
+    now = books.filled_in(unmoved.CHANGES_NOW)
+    if staged.keeps and changes is None:
         asked = {"target": name.table, "slot": receipts[0].slot}
         kept = connection.execute(books.filled_in(_KEPT, now=now), asked).fetchone()
         if not kept or not kept[0]:
@@ -213,8 +216,11 @@ def _move_receipts(
             "generation": receipt.generation,
             "receipt": bookkeeping.json_of(receipt),
         }
-        if connection.execute(books.filled_in(statement, now=now), values).fetchone() is None:
+        moved = connection.execute(books.filled_in(statement, now=now), values).fetchone()
+        if moved is None:
             raise Conflict("the slot's fence moved")
+        if changes is not None and moved[0] != changes:
+            raise Conflict("the target was changed from outside")
 
 
 @dataclass(frozen=True)
@@ -310,6 +316,9 @@ def _make_room(connection: Connection, change: Change, work: Work) -> int:
         before = work.base.receipt(work.slot)
         names = sorted({*(before.partitions if before else ()), *change.partitions})
         condition = conditions.in_any(names, types)
+    elif change.leaving:
+        values = sql.Literal(list(change.leaving.values))
+        condition = sql.SQL("{} = any({}::text[])").format(column(change.leaving.column), values)
     elif change.lineage:
         condition = sql.SQL("{} = {}").format(column(change.lineage), sql.Literal(work.slot))
     else:
@@ -340,7 +349,7 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                 raise Conflict("the target moved")
             if one(connection.execute("select to_regclass(%s) is not null", [name.text]))[0]:
                 filled = one(connection.execute(sql.SQL("select exists (select from {})").format(name.sql)))[0]
-                # Rows from before the first slot are a state of their own, which a history cannot take back.
+                # Rows from before the first slot are a state of their own.
                 if moved[1] < 0 and filled:
                     connection.execute(
                         books.filled_in("update {heads} set data_version = 0 where target = %(target)s"), values

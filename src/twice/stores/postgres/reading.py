@@ -7,17 +7,19 @@ where they were fetched, since the snapshot ends with the reading, and a second 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from psycopg import sql
+from psycopg import errors, sql
+from psycopg.rows import dict_row
 
 from twice.abilities import Repeated, Repeats, Trouble
 from twice.errors import NotPublished
+from twice.stores import finding
 from twice.stores.postgres import arrow, bookkeeping, proofs, tasks
-from twice.stores.postgres.connections import Connection, comma, connected, one
+from twice.stores.postgres.connections import Connection, comma, connected, one, readable
 from twice.stores.postgres.kinds import Column, arrow_type, kind_of
 from twice.stores.postgres.names import Name, column
 
@@ -134,6 +136,24 @@ def repeats(url: str, name: Name, keys: Sequence[str], sample: int) -> Repeats:
         query = sql.SQL("select * from ({}) groups order by rows desc, {} limit {}")
         found = connection.execute(query.format(groups, listed, sql.Literal(sample))).fetchall()
     return Repeats(count, int(rows), tuple(Repeated(dict(zip(keys, row, strict=False)), row[-1]) for row in found))
+
+
+def rows_with(url: str, name: Name, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+    """Find rows by what they hold; a text that is no value of a column's type is in no row."""
+    with connected(url) as connection, readable(name.table):
+        kinds = {one.name: one.type for one in _columns(connection, name)}
+        finding.check(values, kinds)
+        tests = [
+            sql.SQL("{} = {}::{}").format(column(key), sql.Literal(text), sql.SQL(kinds[key]))
+            for key, text in values.items()
+        ]
+        query = sql.SQL("select * from {} where {} limit {}").format(
+            name.sql, sql.SQL(" and ").join(tests), sql.Literal(limit)
+        )
+        try:
+            return connection.cursor(row_factory=dict_row).execute(query).fetchall()
+        except errors.DataError:
+            return []
 
 
 def troubles(url: str, name: Name, target: str) -> list[Trouble]:

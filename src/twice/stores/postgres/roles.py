@@ -1,7 +1,7 @@
 """Who may do what with versions behind a view, and which statements say so?
 
     owner     owns the schema, the bookkeeping, the versions and the view; it cannot log in
-    writer    may look at the bookkeeping, keep its receipts there, and call the two functions that open and publish a
+    writer    may look at the bookkeeping, keep its receipts and bodies there, and call the two functions that open and publish a
               version: so it fills the version that it opened, until it is published, and no other
     reader    may read the view, and nothing behind it
 
@@ -20,7 +20,7 @@ from psycopg import sql
 from twice.errors import Misuse
 from twice.faults import reach
 from twice.stores.postgres import versions, views
-from twice.stores.postgres.bookkeeping import CHANGES, HEADS, RECEIPTS, Books
+from twice.stores.postgres.bookkeeping import CHANGES, HEADS, KEPT, RECEIPTS, Books
 from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
 from twice.stores.postgres.names import Name, checked
 
@@ -151,6 +151,9 @@ def _made_by(books: Books, roles: Roles) -> Iterator[sql.Composed]:
 def _handed_over(connection: Connection, books: Books, view: Name, roles: Roles) -> Iterator[sql.Composed]:
     """Give what is there to the owner."""
     owner = sql.Identifier(roles.owner)
+    # The bookkeeping may be older than bodies.
+    yield books.kept
+    yield sql.SQL("alter table {} owner to {}").format(books.of(KEPT), owner)
     values = {
         "schema": view.schema,
         "view": view.table,
@@ -168,6 +171,7 @@ def _rights(connection: Connection, books: Books, view: Name, roles: Roles) -> I
     yield sql.SQL("grant usage on schema {} to {}, {}").format(sql.Identifier(view.schema), writer, reader)
     for table in (HEADS, RECEIPTS):
         yield sql.SQL("grant select, insert, update on {} to {}").format(books.of(table), writer)
+    yield sql.SQL("grant select, insert, delete on {} to {}").format(books.of(KEPT), writer)
     for table in (CHANGES, views.MEMBERS):
         yield sql.SQL("grant select on {} to {}").format(books.of(table), writer)
     for function in versions.functions(books):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from psycopg import sql
 
-from twice.abilities import Editions, LookBack, Rows, Staged, Work
-from twice.errors import Misuse
+from twice.abilities import Editions, Leaving, LookBack, Rows, Staged, Work
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
@@ -50,6 +50,10 @@ class Stager:
         """Stage rows that will be added, counting those that break a check."""
         return self._plain("append", rows, bounds=check, lineage=lineage or "")
 
+    def taken(self, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Stage rows that will be added while others leave, counting those that break a check."""
+        return self._plain("take", rows, bounds=check, leaving=leaving)
+
     def version(self, rows: Rows, keep: int | None) -> Staged:
         """Stage rows that will be a version of their own."""
         return self._plain("version", rows, keep=keep)
@@ -77,17 +81,17 @@ class Stager:
 
     def history(self, rows: Rows, rule: MergeRule, editions: Editions) -> Staged:
         """Stage change rows that will be kept, and of which the table is made."""
-        base = self.work.base
-        if base.exists and not base.receipts and base.data_version >= 0:
-            raise Misuse(
-                f"The table {self.work.name} holds rows from before its first slot.",
-                "They are in no history, so the rows of a slot could not be taken back from them.",
-                "Use merger, or write to a new target.",
-            )
         return self._by_key("history", rows, rule, editions=editions)
 
     def _plain(
-        self, how: str, rows: Rows, *, bounds: Slice | None = None, lineage: str = "", keep: int | None = None
+        self,
+        how: str,
+        rows: Rows,
+        *,
+        bounds: Slice | None = None,
+        lineage: str = "",
+        leaving: Leaving | None = None,
+        keep: int | None = None,
     ) -> Staged:
         with self._rehearsed(rows, is_version=how == "version") as (connection, source, fits, relation):
             outside = 0
@@ -95,8 +99,22 @@ class Stager:
                 condition = conditions.condition(bounds, fits.types)
                 query = sql.SQL("select count(*) from {} rows where ({}) is not true")
                 outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
-        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, place=self.place, keep=keep)
-        return Staged(source.count, outside, handle=change)
+            if leaving and source.types:
+                self._check_leaving(connection, source, fits, relation, leaving)
+        change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, leaving=leaving or None)
+        return Staged(source.count, outside, handle=replace(change, place=self.place, keep=keep))
+
+    def _check_leaving(
+        self, connection: Connection, source: Source, fits: Fitted, relation: sql.Composable, leaving: Leaving
+    ) -> None:
+        """See that the table tells where its rows came from, and that the rows which come do."""
+        there = {one.name: kind_of(one.type) for one in fits.table}
+        if there and there.get(leaving.column) != "string":
+            raise leaving.untold(self.work.name)
+        if leaving.column not in source.types:
+            raise missing_column(leaving.column, source.types)
+        query = sql.SQL("select count(*) from {} rows where {} is null")
+        leaving.refuse_unknown(one(connection.execute(query.format(relation, column(leaving.column))))[0])
 
     def _by_key(
         self,

@@ -19,10 +19,13 @@ from twice.abilities import (
     Difference,
     Editions,
     FindsRepeats,
+    FindsRows,
     GrantsRoles,
     InsertsMissing,
     Inspects,
+    KeepsBeside,
     KeepsHistory,
+    Leaving,
     LookBack,
     Merges,
     Opening,
@@ -36,6 +39,7 @@ from twice.abilities import (
     Staged,
     Store,
     Swept,
+    TakesIn,
     TransactsTables,
     Trouble,
     UnitesTables,
@@ -62,10 +66,13 @@ class PostgresStore(
     KeepsHistory,
     InsertsMissing,
     Appends,
+    TakesIn,
+    KeepsBeside,
     TransactsTables,
     PointsAtVersions,
     UnitesTables,
     FindsRepeats,
+    FindsRows,
     Inspects,
     GrantsRoles,
 ):
@@ -139,6 +146,38 @@ class PostgresStore(
     def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
         """Stage the rows to be added."""
         return self._stager(work).append(self.labelled(rows, lineage, work.slot) if lineage else rows, lineage, check)
+
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+        """Stage the rows to be added; those that leave are deleted when they are published."""
+        return self._stager(work).taken(rows, check, leaving)
+
+    def keep_beside(self, name: str, label: str, body: bytes) -> None:
+        """Keep a body in the schema of the target."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        beside.keep(self._url, table, label, body)
+
+    def beside(self, name: str, label: str) -> bytes | None:
+        """Return a body, or None if it is not there."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        return beside.body(self._url, table, label)
+
+    def labels_beside(self, name: str) -> Mapping[str, float]:
+        """Return the labels of all bodies, each with the time at which it was kept."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        return beside.labels(self._url, table)
+
+    def drop_beside(self, name: str, labels: Sequence[str]) -> None:
+        """Remove bodies."""
+        table = self._name(name)
+        from twice.stores.postgres import beside
+
+        beside.drop(self._url, table, labels)
 
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Stage the rows of several tables; a name with a schema is a table of its own, another is under the target."""
@@ -312,6 +351,13 @@ class PostgresStore(
         """The server counts."""
         return False
 
+    def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+        """Let the server find the rows."""
+        table = self._name(name)
+        from twice.stores.postgres import reading
+
+        return reading.rows_with(self._url, table, values, limit)
+
     def inspect(self, name: str) -> Sequence[Trouble]:
         """Look for triggers that are missing, and for changes by others."""
         names = [name, *(f"{name}/{label}" for label in self.members(name))]
@@ -335,13 +381,9 @@ class PostgresStore(
 
         targets = [table, *(self._name(f"{name}/{label}") for label in self.members(name))]
         swept = [tidying.tidy(self._url, one, live, dry_run=dry_run) for one in targets]
+        swept.append(tidying.tidy_history(self._url, table, keep_days=keep_days, dry_run=dry_run))
         swept.append(tidying.tidy_view(self._url, table, dry_run=dry_run))
-        return Swept(
-            sum(one.removed_files for one in swept),
-            sum(one.removed_bytes for one in swept),
-            tuple(attempt for one in swept for attempt in one.attempts),
-            tuple(note for one in swept for note in one.notes),
-        )
+        return sum(swept, Swept())
 
     def roles(self, name: str, owner: str, writer: str, reader: str, *, apply: bool) -> list[str]:
         """Return the statements that give a view an owner, a writer and a reader; carried out if asked."""

@@ -10,10 +10,10 @@ import json
 
 from twice.abilities import Swept
 from twice.faults import reach
-from twice.stores.postgres import tasks, views
+from twice.stores.postgres import histories, tasks, views
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, connected, nothing_lands
-from twice.stores.postgres.names import Name
+from twice.stores.postgres.connections import Connection, connected, nothing_lands, readable
+from twice.stores.postgres.names import Name, column
 
 # Changes of others are noted one row each; what is older than this is only counted.
 _COUNTED = """
@@ -25,6 +25,20 @@ update {heads} set changes = changes + (select count(*) from counted)
 where target = %(target)s and (select count(*) from counted) > 0
 """
 _SWEEPING = "update {heads} set swept = swept || %(attempts)s::jsonb where target = %(target)s"
+
+# A receipt that does not say which rows are its own could mean any of them.
+_UNNAMED = """
+select kept.name from (select {edition} as name, max({kept_at}) as kept_at from {history} group by {edition}) kept
+where kept.kept_at < now() - make_interval(secs => 86400 * %(days)s)
+    and exists (select from {receipts} r where r.target = %(target)s)
+    and not exists (select from {receipts} r where r.target = %(target)s
+        and (coalesce(r.receipt ->> 'history', '') in ('', kept.name) or r.receipt ->> 'adopted' = kept.name))
+"""
+_LISTED = "select {edition}, count(*) from {history} where {edition} = any(array({unnamed})) group by {edition}"
+_DELETED = """
+with gone as (delete from {history} where {edition} = any(array({unnamed})) returning {edition} as name)
+select name, count(*) from gone group by name
+"""
 
 _PASSED = """
 select m.relation, coalesce(pg_total_relation_size(to_regclass(quote_ident({schema}) || '.' || quote_ident(m.relation))), 0)
@@ -52,6 +66,25 @@ def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
         if kept:
             connection.execute(books.filled_in(_COUNTED), {"target": name.table})
     return swept
+
+
+def tidy_history(url: str, name: Name, *, keep_days: float, dry_run: bool) -> Swept:
+    """Delete the change rows that no receipt names.
+
+    They came with the receipt that named them, and are not named since another took its place. One statement sees
+    both as they were at one moment, and what is not published yet is not seen at all: so nobody has to be asked.
+    """
+    books, history = Books(name.schema), histories.history_of(name)
+    with connected(url) as connection:
+        if not (books.are_there(connection) and histories.tells_when(connection, history)):
+            return Swept()
+        parts = {"history": history.sql, "edition": column(histories.EDITION), "kept_at": column(histories.KEPT_AT)}
+        unnamed = books.filled_in(_UNNAMED, **parts)
+        statement = books.filled_in(_LISTED if dry_run else _DELETED, unnamed=unnamed, **parts)
+        with readable(name.table):
+            found = connection.execute(statement, {"target": name.table, "days": keep_days}).fetchall()
+    reach("postgres.history.swept")
+    return Swept(change_rows=sum(rows for _, rows in found), names=tuple(sorted(one for one, _ in found)))
 
 
 def tidy_view(url: str, view: Name, *, dry_run: bool) -> Swept:

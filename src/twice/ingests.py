@@ -1,0 +1,136 @@
+"""What has a target taken in, and what is kept of it with the next publish?
+
+The marks of files are kept beside the table before the publish, and the receipt names them. What is true if the process dies:
+
+    before the marks are kept      nothing is kept, nothing is visible
+    before the publish             marks that no receipt names: they never count, and `twice tidy` removes them
+    after the publish              rows and marks are there together, whether or not anybody was told
+
+Two at once: each keeps marks of its own, and the publish, which compares the slot's fence and the head, lets one receipt through.
+The ledger is told what becomes of each file, for people. Nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from twice.abilities import Drafts, KeepsBeside, Leaving, Store
+from twice.errors import BadFile, NotPublished
+from twice.explain import explain
+from twice.faults import reach
+from twice.fingerprint import Inputs
+from twice.ledger import Ledger
+from twice.ledger import files as records
+from twice.marks import CLAIMED, FAILED, PUBLISHED, SEEN, Mark, Taken
+from twice.runs import Receipt, Slot
+from twice.sight import Sight
+from twice.sources.tracked import Intake
+
+_ALL = 10**9
+
+
+def intake_of(inputs: Mapping[str, Inputs]) -> Intake | None:
+    """Return what a run takes in, if it is one of an ingest."""
+    return next((chosen for chosen in inputs.values() if isinstance(chosen, Intake)), None)
+
+
+def taken_in(store: Store, table: str, slot: str, sight: Sight) -> Taken:
+    """Return the marks of what the table holds now: after a restore, those of the version that is there again."""
+    receipt = sight.receipt(slot)
+    if receipt is None or not isinstance(store, KeepsBeside) or slot in sight.gone:
+        return Taken(lambda _: None)
+    newest = Taken(partial(store.beside, table), receipt.marks)
+    if slot not in sight.ended or not isinstance(store, Drafts):
+        return newest
+    there = next(iter(store.past(table).states), None)
+    return newest.at_generation(there.holds.get(slot, 0) if there else 0)
+
+
+def leaving(intake: Intake | None) -> Leaving | None:
+    """Return the rows of files that are taken in anew."""
+    if intake is None or not intake.leaving:
+        return None
+    return Leaving(str(intake.source.files.file_column), intake.leaving)
+
+
+def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before: Receipt | None) -> Receipt:
+    """Keep what the target will have taken in beside the table, and name it in the receipt.
+
+    Raises:
+        NotPublished: It could not be kept.
+    """
+    rows = intake.files.counts()
+    made = [
+        replace(mark, rows=rows[mark.path], generation=receipt.generation)
+        if mark.state == PUBLISHED
+        else replace(mark, generation=receipt.generation)
+        for mark in intake.marks
+    ]
+    aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
+    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "", aside)
+    try:
+        # A second try of the same attempt may come to the same marks.
+        if store.beside(table, label) != body:
+            store.keep_beside(table, label, body)
+    except Exception as error:
+        raise NotPublished(
+            f"The marks of the files could not be kept beside the table: {explain(error)}",
+            "Rows and marks are published together or not at all, so nothing was published.",
+            "Correct the cause and run again.",
+        ) from error
+    reach("marks.kept")
+    counted = None if None in rows.values() else sum(filter(None, rows.values()))
+    parsed = counted if receipt.parsed is None else receipt.parsed
+    return replace(receipt, marks=label, parsed=parsed, aside=aside)
+
+
+def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None:
+    """Tell the ledger which files an attempt works on, and which it leaves for later."""
+    catch_up(ledger, slot, intake.taken)
+    claimed = [replace(mark, state=CLAIMED) for mark in intake.marks if mark.state == PUBLISHED]
+    _note(ledger, slot, [*claimed, *_left(intake)], attempt)
+
+
+def note_end(ledger: Ledger, slot: Slot, intake: Intake, attempt: str, state: str, reason: str) -> None:
+    """Tell the ledger that an attempt ended without a publish of its own: its files are as they were before."""
+    left = FAILED if state == "failed" else SEEN
+    why = reason.partition("\n")[0]
+    marks = [replace(mark, state=left, reason=why, rows=None) for mark in intake.marks if mark.state == PUBLISHED]
+    _note(ledger, slot, marks, attempt)
+
+
+def note_bad_file(ledger: Ledger, slot: Slot, error: BadFile) -> None:
+    """Tell the ledger of a file for which a run could not even be planned."""
+    if error.path:
+        _note(ledger, slot, [Mark(error.path, 0, 0, "", None, 0, FAILED, error.what)], "")
+
+
+def catch_up(ledger: Ledger, slot: Slot, taken: Taken) -> None:
+    """Tell the ledger what the table says of the files that somebody was at."""
+    with suppress(NotPublished):
+        open_ones = [
+            record.path
+            for state in (CLAIMED, FAILED)
+            for record in records.files(ledger, slot.target.text, state, limit=_ALL)
+        ]
+        _note(ledger, slot, list(taken.by_path(open_ones).values()), "")
+
+
+def _note(ledger: Ledger, slot: Slot, marks: Sequence[Mark], attempt: str) -> None:
+    """What the ledger cannot record now, a later run lets it know."""
+    if marks:
+        with suppress(NotPublished):
+            records.note(ledger, slot, marks, attempt, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _left(intake: Intake) -> Iterator[Mark]:
+    """Return a mark of each file that waits, or is known under another name."""
+    for path, why in intake.waiting.items():
+        yield Mark(path, 0, 0, "", None, 0, SEEN, why)
+    for path, other in intake.copies.items():
+        yield Mark(path, 0, 0, "", None, 0, SEEN, f"has the content of {other}")

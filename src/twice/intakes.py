@@ -1,0 +1,106 @@
+"""What may a person ask of an ingest: which files it took in, to forget one, to read rows again that were set aside?
+
+What the table says of a file comes first; the ledger adds those that nothing was published of. Whatever changes what was taken in is a
+publish like any other: a new generation of the one slot, under the same rules, in the same list of runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from twice.decide import Asked
+from twice.errors import Misuse
+from twice.execute import execute
+from twice.fingerprint import Place
+from twice.ingests import taken_in
+from twice.jobs import Outcome
+from twice.ledger import files as records
+from twice.marks import FORGOTTEN, GONE, PUBLISHED, SUPERSEDED, Mark, Taken
+from twice.pipelines import Pipeline
+from twice.project import Project
+from twice.sight import Sight
+from twice.sources.tracked import Intake, Tracked
+
+_EDITIONS_SEARCHED = 1000
+_ALL = 10**9
+
+
+def tracked_of(pipeline: Pipeline) -> Tracked:
+    """Return the source whose files a pipeline takes in.
+
+    Raises:
+        Misuse: It has none.
+    """
+    if pipeline.tracked is None:
+        raise Misuse(
+            f"The pipeline {pipeline.name!r} does not track files.",
+            fix="Declare its source with twice.files(..., track=True).",
+        )
+    return pipeline.tracked
+
+
+def taken_by(project: Project, pipeline: Pipeline) -> Taken:
+    """Return what the target of a pipeline has taken in."""
+    tracked_of(pipeline)
+    store, target = project.store(pipeline.target.store), pipeline.target
+    return taken_in(store, target.name, pipeline.slot().text, store.look(target.name))
+
+
+def files_of(project: Project, pipeline: Pipeline) -> Iterator[Mark]:
+    """Return what is known of each file: from the table, and of those that are not in it from the ledger."""
+    told = set()
+    for mark in taken_by(project, pipeline).all():
+        if mark.state != FORGOTTEN:
+            told.add(mark.path)
+            yield replace(mark, state=GONE) if mark.state == PUBLISHED and _is_gone(project, mark.path) else mark
+    for record in records.files(project.ledger, pipeline.target.text, limit=_ALL):
+        if record.path not in told and record.state not in (PUBLISHED, FORGOTTEN):
+            yield Mark(
+                record.path,
+                record.size,
+                record.mtime_ns,
+                record.content,
+                record.rows,
+                record.generation,
+                record.state,
+                record.reason,
+            )
+
+
+def _is_gone(project: Project, path: str) -> bool:
+    return not os.path.lexists(os.path.join(str(project.root), path))
+
+
+def history_of(project: Project, pipeline: Pipeline, path: str) -> Iterator[Mark]:
+    """Return the older editions of a file that the table took in, newest first."""
+    taken = taken_by(project, pipeline)
+    newest = taken.by_path([path]).get(path)
+    seen = {newest.generation} if newest else set()
+    for generation, _ in islice(taken.history(), _EDITIONS_SEARCHED):
+        mark = taken.at_generation(generation).by_path([path]).get(path)
+        if mark is None:
+            return
+        if mark.generation not in seen:
+            seen.add(mark.generation)
+            yield replace(mark, state=SUPERSEDED) if mark.state == PUBLISHED else mark
+
+
+def forget(project: Project, pipeline: Pipeline, paths: Sequence[str]) -> Outcome:
+    """Take files for unknown from now on; the next run takes in what is there under their names."""
+    tracked = tracked_of(pipeline)
+    return _published(project, pipeline, lambda place: tracked.forgetting(place, paths))
+
+
+def _published(project: Project, pipeline: Pipeline, intake: Callable[[Place], Intake]) -> Outcome:
+    """Publish a new generation that takes in something else than new files."""
+    slot = pipeline.slot()
+    name = next(name for name, source in pipeline.sources.items() if isinstance(source, Tracked))
+    job = project.job(pipeline, slot)
+
+    def resolve(sight: Sight) -> dict[str, Intake]:
+        return {name: intake(project.place(slot, pipeline.zone, None, sight))}
+
+    return execute(replace(job, resolve=resolve), project.store(slot.target.store), project.ledger, Asked())

@@ -1,0 +1,268 @@
+"""What does Spark say of each row?
+
+Each row gets an answer: none if it is good, else why it is not, in short (see `reasons`). To see that a line has as many
+fields as the schema, and that every quotation mark in it is closed, a last field is added to it, which has to come out
+as it went in: an open quotation mark would swallow it. Rows that were set aside earlier are judged together with those
+of the files, from the text that was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from twice.errors import Misuse
+from twice.explain import explain
+from twice.sources import reasons
+from twice.sources.listing import spark_path
+from twice.sources.origins import with_origin
+from twice.sources.reasons import Column, Reasons
+from twice.sources.scanning import BLANK_IN_JSON
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from twice.sources.filesets import FileSet
+
+FILE, LINE, FORM, RAW, ANSWER = "_twice_file", "_twice_line", "_twice_form", "_twice_raw", "_twice_answer"
+ROW = "row"
+_UNREADABLE, _PARSED, _END, _BAD = "_twice_unreadable", "_twice_parsed", "_twice_end", "_twice_bad"
+_LAST_FIELD = "twice"
+_MOST_FIELDS = 20480
+_LARGEST_VARIANT = 16 << 20
+# A brace that something follows: only then a line may hold more than one object.
+_GOES_ON = r"\}\s*[^\s\]\}]"
+_HALF_PAIR = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+# What a row of a Parquet file is written with as JSON, and read back with: nothing of a time gets lost.
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def judged_rows(chosen: FileSet, spark: Any) -> DataFrame:
+    """Return all rows of the files, and those to be read again, each with its file and its answer."""
+    from pyspark.sql import functions as F
+
+    parts = [part for part in (_from_files(chosen, spark), _from_again(chosen, spark)) if part is not None]
+    frame = reduce(lambda one, other: one.unionByName(other), parts)
+    if chosen.source.file_column:
+        frame = frame.withColumn(chosen.source.file_column, F.col(FILE))
+    return frame.withColumn(ANSWER, _answer(chosen, frame)).drop(_UNREADABLE)
+
+
+def good_rows(chosen: FileSet, spark: Any) -> DataFrame:
+    """Return the rows that may go on."""
+    frame = judged_rows(chosen, spark)
+    return frame.where(f"{ANSWER} is null").select(*_data_columns(frame))
+
+
+def raw_of(chosen: FileSet, frame: DataFrame) -> Any:
+    """Return a row's own text: the line, or a row of a Parquet file as JSON."""
+    from pyspark.sql import functions as F
+
+    kept = [column for column in _data_columns(frame) if column != _quoted(chosen.source.file_column or "")]
+    line = F.col(RAW).cast("binary")
+    return line if chosen.format != "parquet" else F.coalesce(line, F.to_json(F.struct(*kept), _EXACT).cast("binary"))
+
+
+def reasons_of(chosen: FileSet, frame: DataFrame) -> Reasons:
+    """Return what turns answers into words."""
+    source = chosen.source
+    columns = [
+        Column(field.name, field.dataType.simpleString())
+        for field in frame.schema.fields
+        if not field.name.startswith("_twice_") and field.name != source.file_column
+    ]
+    required = [".".join(path) for path in _required(chosen.struct(frame.sparkSession))]
+    quote, escape = source.option("quote", '"'), source.option("escape", "\\")
+    return Reasons(columns, required, source.rules, source.separator, quote, escape)
+
+
+def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
+    from pyspark.sql import functions as F
+
+    if not chosen.marks:
+        return None
+    if chosen.format == "parquet":
+        frame = chosen.frame(spark)
+        number = (F.col("_metadata.row_index") + 1).alias(LINE)
+        kept = [*(F.col(_quoted(name)) for name in frame.columns), number]
+        rows = with_origin(frame, chosen.marks, chosen.root, FILE, kept)
+        nothing = F.lit(None).cast("string")
+        return rows.select("*", F.lit(ROW).alias(FORM), nothing.alias(RAW), nothing.alias(_UNREADABLE))
+    reader = spark.read.options(recursiveFileLookup="true", ignoreCorruptFiles="false", ignoreMissingFiles="false")
+    frame = reader.text([spark_path(mark.real) for mark in chosen.marks])
+    lines = with_origin(frame, chosen.marks, chosen.root, FILE, [F.col("value").alias(RAW)])
+    lines = lines.where(_is_row(chosen)).select(
+        FILE, F.lit(None).cast("bigint").alias(LINE), F.lit(chosen.format).alias(FORM), RAW
+    )
+    return _parsed(chosen, lines, chosen.format)
+
+
+def _from_again(chosen: FileSet, spark: Any) -> DataFrame | None:
+    parts = []
+    for form in sorted({row.form for row in chosen.again}):
+        rows = [(row.file, row.line, row.form, row.raw_bytes) for row in chosen.again if row.form == form]
+        frame = spark.createDataFrame(rows, f"{FILE} string, {LINE} bigint, {FORM} string, {RAW} binary")
+        parts.append(_parsed(chosen, frame.withColumn(RAW, frame[RAW].cast("string")), form))
+    return reduce(lambda one, other: one.unionByName(other), parts) if parts else None
+
+
+def _is_row(chosen: FileSet) -> Any:
+    """Leave out blank lines, comments and headers, as Spark's readers do."""
+    from pyspark.sql import functions as F
+
+    line = F.col(RAW)
+    if chosen.format == "json":
+        return line.rlike(f"[^{BLANK_IN_JSON.decode()}]")
+    kept = line.rlike(r"[^\x00-\x20]")
+    comment = chosen.source.option("comment")
+    if comment:
+        kept = kept & ~line.startswith(comment)
+    headers = sorted(chosen.headers())
+    return kept & ~line.isin(headers) if headers else kept
+
+
+def _parsed(chosen: FileSet, lines: DataFrame, form: str) -> DataFrame:
+    """Parse lines of one form into the declared columns, and say which cannot be read."""
+    from pyspark.sql import functions as F
+
+    struct = chosen.struct(lines.sparkSession)
+    parse, unreadable = (_as_csv, _csv_answer) if form == "csv" else (_as_json, _json_answer)
+    parsed = lines.withColumn(_PARSED, parse(chosen, struct, form))
+    value = F.col(_PARSED)
+    empty = F.concat_ws(
+        " ", *(F.when(value.getField(one.name).isNull(), F.lit(str(number))) for number, one in enumerate(struct))
+    )
+    torn = F.concat_ws(" ", F.lit(reasons.TORN), F.nullif(empty, F.lit("")))
+    answer = F.when(~F.is_valid_utf8(RAW), F.lit(reasons.NOT_TEXT))
+    columns = [value.getField(one.name).alias(one.name) for one in struct]
+    return parsed.select(
+        FILE, LINE, FORM, RAW, unreadable(answer, torn, _options(chosen, form)).alias(_UNREADABLE), *columns
+    )
+
+
+def _options(chosen: FileSet, form: str) -> dict[str, str]:
+    given = {name: str(value) for name, value in chosen.source.options.items() if name.lower() != "mode"}
+    return {**(given if form == chosen.format else _EXACT), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+
+
+def _as_csv(chosen: FileSet, struct: StructType, form: str) -> Any:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructType
+
+    line, separator = F.col(RAW), chosen.source.separator
+    most = int(chosen.source.option("maxColumns") or _MOST_FIELDS) - 2
+    separators = (F.length(line) - F.length(F.replace(line, F.lit(separator), F.lit("")))) / F.lit(len(separator))
+    fits = (F.length(line) < most) | (separators < most)
+    ended = F.when(fits, F.concat(line, F.lit(separator + _LAST_FIELD)))
+    schema = StructType([*struct.fields]).add(_END, StringType()).add(_BAD, StringType())
+    return F.from_csv(ended, schema.toDDL(), _options(chosen, form))
+
+
+def _csv_answer(answer: Any, torn: Any, _: dict[str, str]) -> Any:
+    from pyspark.sql import functions as F
+
+    parsed = F.col(_PARSED)
+    whole = parsed.getField(_BAD).isNull() & parsed.getField(_END).eqNullSafe(_LAST_FIELD)
+    return (
+        answer.when(F.col(RAW).contains("\0"), F.lit(reasons.NUL))
+        .when(parsed.isNull(), F.lit(reasons.WIDE))
+        .when(~whole, torn)
+    )
+
+
+def _as_json(chosen: FileSet, struct: StructType, form: str) -> Any:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType([*struct.fields]).add(_BAD, StringType())
+    return F.from_json(F.col(RAW), schema, _options(chosen, form))
+
+
+def _json_answer(answer: Any, torn: Any, options: dict[str, str]) -> Any:
+    from pyspark.sql import functions as F
+
+    line, parsed = F.col(RAW), F.col(_PARSED)
+    listed = F.concat(F.lit("["), line, F.lit("]"))
+    objects = F.size(F.from_json(listed, "array<map<string,string>>", options))
+    several = line.rlike(_GOES_ON) & (F.coalesce(objects, F.lit(0)) != 1)
+    half = line.contains(r"\u") & F.replace(line, F.lit(r"\\"), F.lit("")).rlike(_HALF_PAIR)
+    return (
+        answer.when(parsed.isNull() | parsed.getField(_BAD).isNotNull(), torn)
+        .when(several, F.lit(reasons.SEVERAL))
+        .when(_has_a_key_twice(line, listed), F.lit(reasons.REPEATED))
+        .when(half, F.lit(reasons.HALF))
+    )
+
+
+def _has_a_key_twice(line: Any, listed: Any) -> Any:
+    """Spark takes the last of two values; a variant refuses them, at any depth, and little else that is JSON."""
+    from pyspark.sql import functions as F
+
+    keys = F.json_object_keys(line)
+    outside = F.size(F.array_distinct(keys)) < F.size(keys)
+    strict = (F.json_array_length(listed) == 1) & ~line.contains("'") & (F.length(line) < _LARGEST_VARIANT)
+    return F.try_parse_json(line).isNull() & (strict | F.ifnull(outside, F.expr("false")))
+
+
+def _answer(chosen: FileSet, frame: DataFrame) -> Any:
+    """What is not readable comes first; of a row that is, all that is wrong is told."""
+    from pyspark.sql import functions as F
+
+    said = [
+        F.when(_is_missing(path), F.lit(f"{reasons.NULL}:{number}"))
+        for number, path in enumerate(_required(chosen.struct(frame.sparkSession)))
+    ]
+    for number, rule in enumerate(chosen.source.rules):
+        try:
+            _ = frame.where(F.expr(rule.text)).schema
+        except Exception as error:
+            raise Misuse(
+                f"The rule {rule.text!r} is no condition about the columns of {chosen.source.pattern!r}:"
+                f" {explain(error)}",
+                fix=f"The columns are: {', '.join(_data_columns(frame))}.",
+            ) from error
+        broken = ~F.ifnull(F.expr(f"({rule.text}\n)"), F.expr("true"))
+        said.append(F.when(broken, F.lit(f"{reasons.BROKEN}:{number}")))
+    wrong = F.nullif(F.concat_ws(" ", *said), F.lit("")) if said else F.lit(None).cast("string")
+    return F.when(F.col(_UNREADABLE).isNotNull(), F.col(_UNREADABLE)).otherwise(wrong)
+
+
+def _required(struct: StructType, above: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the columns that the schema declares as NOT NULL, those inside of structs too."""
+    from pyspark.sql.types import StructType
+
+    for field in struct.fields:
+        path = (*above, field.name)
+        if not field.nullable:
+            yield path
+        if isinstance(field.dataType, StructType):
+            yield from _required(field.dataType, path)
+
+
+def _is_missing(path: Sequence[str]) -> Any:
+    """Nothing can be missing in a struct that is not there."""
+    from pyspark.sql import functions as F
+
+    column = F.col(_quoted(path[0]))
+    missing = column.isNull()
+    for name in path[1:]:
+        missing = column.isNotNull() & column.getField(name).isNull()
+        column = column.getField(name)
+    return missing
+
+
+def _data_columns(frame: DataFrame) -> list[str]:
+    return [_quoted(name) for name in frame.columns if not name.startswith("_twice_")]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

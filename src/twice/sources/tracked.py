@@ -1,0 +1,425 @@
+"""Which files has a target not taken in yet, and what becomes of each of them?
+
+The folder is walked, and compared with the marks of what the target holds. A file whose name, size and time are known is
+not looked at again. Of all others the content decides: a file may be new, a copy, changed or only touched; it may have to wait,
+since it is still growing or its marker is missing; or it cannot be read at all. Nothing here is remembered: the marks are those of the
+table's newest commit, so two that look at the same time come to the same answer or are told apart at the publish.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from twice import placeholders
+from twice.abilities import Rows
+from twice.asides import AsideRow
+from twice.errors import BadFile, Misuse, NotPublished, Waiting, suggestion
+from twice.fingerprint import Place
+from twice.intervals import parse_length
+from twice.marks import FORGOTTEN, PUBLISHED, SET_ASIDE, Mark, Taken
+from twice.sources import walking
+from twice.sources.contents import Look, check_beginning, look_into
+from twice.sources.files import Files
+from twice.sources.filesets import FileSet
+from twice.sources.listing import misnamed
+from twice.sources.marking import ALGORITHMS, FileMark, mark_files
+from twice.sources.walking import Entry, walk
+
+CHANGED = ("refuse", "replace", "ignore", "apply")
+COPIED = ("skip", "load")
+_GROWING_SECONDS = 2.0
+_BETWEEN_LOOKS_SECONDS = 0.5
+_HASHED_AT_ONCE = 500
+_NAMED = 3
+# What a folder may well hold besides files that are whole; it is named, and does no harm.
+_LEFT_FOR_LATER = {
+    walking.LEFT_OUT: "its name begins with '_' or '.', as names of unfinished files do",
+    walking.FOLDER: "it is a folder",
+    walking.LOOP: "it is a link to a folder that holds it",
+    walking.DANGLING: "it is a link to nothing",
+}
+_CANNOT_BE_READ = {
+    walking.OUTSIDE: "leads out of the folder.",
+    walking.SPECIAL: "is not a regular file.",
+    walking.UNREADABLE: "cannot be looked at.",
+}
+# Stands for the file's own name in the name of its marker.
+_OWN_NAME = "{file}"
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Files of a folder that fills, each taken in once.
+
+    Attributes:
+        files: The pattern, and how files are read.
+        on_changed_file: What a known name with new content means: `refuse` the run, `replace` the file's rows,
+            `apply` the new rows over the old ones, or `ignore` it.
+        on_copied_file: Whether known content under a new name is skipped or loaded.
+        quiet_for: How long a file must not have changed, such as `5 minutes`.
+        done: Name of a marker beside each file, with `{file}` for the file's own name.
+        batch_files: How many files a run takes in at most.
+        batch_bytes: How many bytes a run takes in at most; one file is always taken in.
+        hash: `xxh3`, or `sha256` where somebody might forge a file.
+    """
+
+    files: Files
+    on_changed_file: str = field(default="refuse", repr=False)
+    on_copied_file: str = field(default="skip", repr=False)
+    quiet_for: str | None = field(default=None, repr=False)
+    done: str | None = field(default=None, repr=False)
+    batch_files: int | None = field(default=None, repr=False)
+    batch_bytes: int | None = field(default=None, repr=False)
+    hash: str = field(default="xxh3", repr=False)
+
+    def __post_init__(self) -> None:
+        _one_of("on_changed_file", self.on_changed_file, CHANGED)
+        _one_of("on_copied_file", self.on_copied_file, COPIED)
+        _one_of("hash", self.hash, ALGORITHMS)
+        for name, most in (("batch_files", self.batch_files), ("batch_bytes", self.batch_bytes)):
+            if most is not None and most < 1:
+                raise Misuse(f"{name}={most} would take in nothing.", fix="Give a number from 1, or leave it out.")
+        if self.quiet_for:
+            parse_length(self.quiet_for)
+        if placeholders.names_slot(self.files.pattern):
+            raise Misuse(
+                f"{self.files.pattern!r} names a slot, and an ingest has only one.",
+                "What was taken in is told by the marks of the files, and not by a time.",
+                "Use wildcards such as landing/**/*.csv, or leave track=True out.",
+            )
+        if self.on_changed_file == "replace" and not self.files.file_column:
+            raise Misuse(
+                "on_changed_file='replace' has to find the rows of a file again.",
+                fix='Add file_column="source_file", a column that carries each row\'s file, and keep it in the transform.',
+            )
+
+    @property
+    def pattern(self) -> str:
+        """The path with wildcards."""
+        return self.files.pattern
+
+    def resolve(self, place: Place) -> Intake:
+        """Find what the target has not taken in yet.
+
+        Raises:
+            Waiting: Nothing was ever taken in, and there is nothing yet.
+            BadFile: A file cannot be read, and bad files fail the run.
+        """
+        taken = place.taken()
+        sorting = _Sorting(self, place, taken)
+        intake = sorting.intake(sorted(walk(place.root, self.pattern, taken.knows), key=_oldest_first))
+        if intake.nothing and not taken.label:
+            what = intake.notes[0] if intake.notes else f"no file matches {self.pattern!r}"
+            raise Waiting(
+                f"{place.slot.pipeline} has nothing to take in yet: {what}.",
+                "Nothing was read and nothing was published.",
+                "Run again later; that is always safe.",
+            )
+        return intake
+
+    def forgetting(self, place: Place, paths: Sequence[str]) -> Intake:
+        """Take files for unknown from now on, so that the next run takes them in anew."""
+        taken = place.taken()
+        found = taken.by_path(paths)
+        for path in paths:
+            if path not in found or found[path].state == FORGOTTEN:
+                raise Misuse(f"{place.slot.target.text} has no file {path!r}.", fix="See: twice files")
+        marks = tuple(replace(found[path], state=FORGOTTEN, reason="forgotten on request") for path in paths)
+        return Intake(self, _none_of(self.files, place.root), marks, taken)
+
+    def replaying(self, place: Place, rows: Sequence[AsideRow], labels: Sequence[str]) -> Intake:
+        """Take in rows that were set aside, and no file."""
+        again = replace(_none_of(self.files, place.root), again=tuple(rows))
+        return Intake(self, again, (), place.taken(), replayed=tuple(labels))
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What one run takes in.
+
+    Attributes:
+        source: What was declared.
+        files: The files, and rows set aside earlier, that are read.
+        marks: Marks that change with the publish; those of files that are read lack their rows until they are counted.
+        taken: What the target had taken in before.
+        leaving: Files whose older rows leave.
+        waiting: Files that are left for later, each with the reason.
+        copies: Files whose content is known under another name, which is named.
+        more: How many files are left to later runs.
+        replayed: Labels of rows set aside that are read again.
+    """
+
+    source: Tracked
+    files: FileSet
+    marks: tuple[Mark, ...]
+    taken: Taken = field(repr=False)
+    leaving: tuple[str, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    more: int = 0
+    replayed: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Tell whether there is nothing to publish."""
+        return not (self.marks or self.replayed)
+
+    @property
+    def reads(self) -> bool:
+        """Tell whether there are rows to read."""
+        return bool(self.files.marks or self.files.again)
+
+    @property
+    def facts(self) -> Any:
+        """What is done with each file, and the rows that are read again."""
+        marks = sorted([mark.state, mark.path, mark.size, mark.content] for mark in self.marks)
+        return [["taken in", *mark] for mark in marks] + [["again", label] for label in sorted(self.replayed)]
+
+    @property
+    def summary(self) -> str:
+        """Count and size, and what is left for later."""
+        return "; ".join((self.files.summary, *self.notes))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Name every file that is not taken in."""
+        aside = {mark.path: mark.reason for mark in self.marks if mark.state == SET_ASIDE}
+        notes = [
+            _named(self.waiting, "waits", "wait"),
+            _named({path: f"as {of}" for path, of in self.copies.items()}, "has known content", "have known content"),
+            _named(aside, "is set aside", "are set aside"),
+            f"{self.more} more are left to the next run" if self.more else "",
+        ]
+        return tuple(filter(None, notes))
+
+    def moved(self) -> list[str]:
+        """Name the files that changed since they were looked at."""
+        return self.files.moved()
+
+    def read(self, engine: Any) -> Rows:
+        """Return the rows."""
+        return self.files.read(engine)
+
+
+def _named(found: Mapping[str, str], one: str, several: str) -> str:
+    if not found:
+        return ""
+    shown = ", ".join(f"{path!r} ({why})" for path, why in list(found.items())[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{len(found)} {'file' if len(found) == 1 else 'files'} {one if len(found) == 1 else several}: {shown}{more}"
+
+
+class _Sorting:
+    """Tells what becomes of each file that the target does not know by name, size and time."""
+
+    def __init__(self, source: Tracked, place: Place, taken: Taken) -> None:
+        self.source = source
+        self.place = place
+        self.taken = taken
+        self.chosen: list[FileMark] = []
+        self.marks: list[Mark] = []
+        self.leaving: list[str] = []
+        self.waiting: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
+        self.contents: dict[str, str] = {}
+        self.looks: dict[str, Look] = {}
+        self.bytes = 0
+
+    def intake(self, entries: Sequence[Entry]) -> Intake:
+        """Sort the files, oldest first, until the batch is full."""
+        there = self._settled(self._looked_at(entries))
+        more = 0
+        for number, (mark, known) in enumerate(self._marked(there)):
+            if self._is_full(mark):
+                more = len(there) - number
+                break
+            self._sort(mark, known)
+        files = FileSet(self.source.files, self.place.root, tuple(self.chosen), self._format()).with_looks(self.looks)
+        return Intake(
+            self.source,
+            files,
+            tuple(self.marks),
+            self.taken,
+            tuple(self.leaving),
+            self.waiting,
+            self.copies,
+            more,
+        )
+
+    def _format(self) -> str:
+        return self.source.files.form_of([mark.path for mark in self.chosen])
+
+    def _looked_at(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Leave out what is no file to be read, by name."""
+        for entry in entries:
+            if entry.kind in _LEFT_FOR_LATER:
+                self.waiting[entry.path] = _LEFT_FOR_LATER[entry.kind]
+                continue
+            real = os.path.basename(os.path.realpath(os.path.join(self.place.root, entry.path)))
+            why = _CANNOT_BE_READ.get(entry.kind) or misnamed(entry.path, real)
+            if why:
+                self._refuse(Mark(entry.path, entry.size, entry.mtime_ns, "", None, 0, SET_ASIDE), why)
+            else:
+                yield entry
+
+    def _settled(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Leave out what may still be growing, or whose marker is missing."""
+        quiet = parse_length(self.source.quiet_for).total_seconds() if self.source.quiet_for else 0.0
+        now = time.time()
+        settled: list[Entry] = []
+        young: list[Entry] = []
+        for entry in entries:
+            age = now - entry.mtime_ns / 1e9
+            if self.source.done and not self._is_done(entry.path):
+                self.waiting[entry.path] = f"its marker {self._marker(entry.path)!r} is not there"
+            elif 0 <= age < quiet:
+                self.waiting[entry.path] = f"it changed less than {self.source.quiet_for} ago"
+            else:
+                (young if abs(age) < _GROWING_SECONDS else settled).append(entry)
+        return sorted([*settled, *self._grown_up(young)], key=_oldest_first)
+
+    def _grown_up(self, young: Sequence[Entry]) -> Iterator[Entry]:
+        """Look twice at files that were written a moment ago."""
+        if young:
+            time.sleep(_BETWEEN_LOOKS_SECONDS)
+        for entry in young:
+            try:
+                status = os.stat(os.path.join(self.place.root, entry.path))
+            except OSError:
+                self.waiting[entry.path] = "it went away"
+                continue
+            if (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns):
+                yield entry
+            else:
+                self.waiting[entry.path] = "it is still being written"
+
+    def _is_done(self, path: str) -> bool:
+        return os.path.isfile(os.path.join(self.place.root, self._marker(path)))
+
+    def _marker(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        return os.path.join(folder, (self.source.done or "").replace(_OWN_NAME, name))
+
+    def _marked(self, entries: Sequence[Entry]) -> Iterator[tuple[FileMark, Mark | None]]:
+        """Hash the files in turn, and find what is known of each name."""
+        for start in range(0, len(entries), _HASHED_AT_ONCE):
+            paths = [entry.path for entry in entries[start : start + _HASHED_AT_ONCE]]
+            known = self.taken.by_path(paths)
+            marked = list(self._hashed(paths))
+            self.contents.update(
+                (content, mark.path) for content, mark in self.taken.by_content([one.content for one in marked]).items()
+            )
+            for mark in marked:
+                yield mark, known.get(mark.path)
+
+    def _hashed(self, paths: Sequence[str]) -> Iterator[FileMark]:
+        """Hash files; one that went away meanwhile waits, and one that cannot be read is bad."""
+        try:
+            yield from list(
+                mark_files(self.place.root, paths, self.place.hashes, self.source.files.largest, self.source.hash)
+            )
+        except BadFile:
+            yield from self._hashed_one_by_one(paths)
+
+    def _hashed_one_by_one(self, paths: Sequence[str]) -> Iterator[FileMark]:
+        for path in paths:
+            try:
+                yield from mark_files(
+                    self.place.root, [path], self.place.hashes, self.source.files.largest, self.source.hash
+                )
+            except BadFile as error:
+                if os.path.lexists(os.path.join(self.place.root, path)):
+                    self._refuse(Mark(path, 0, 0, "", None, 0, SET_ASIDE), error.reason)
+                else:
+                    self.waiting[path] = "it went away"
+
+    def _is_full(self, mark: FileMark) -> bool:
+        if not self.chosen:
+            return False
+        files, size = self.source.batch_files, self.source.batch_bytes
+        return bool((files and len(self.chosen) >= files) or (size and self.bytes + mark.size > size))
+
+    def _sort(self, mark: FileMark, known: Mark | None) -> None:
+        """Decide what becomes of one file."""
+        if known and known.content == mark.content and known.state in (PUBLISHED, SET_ASIDE):
+            return  # only touched
+        if known and known.state == PUBLISHED and not self._takes_change(mark.path):
+            return
+        other = self.contents.get(mark.content)
+        if other and other != mark.path and self.source.on_copied_file == "skip":
+            self.copies[mark.path] = other
+            return
+        why = self._why_bad(mark)
+        if why:
+            self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SET_ASIDE), why)
+            return
+        self._take(mark, known)
+
+    def _why_bad(self, mark: FileMark) -> str:
+        """Say why a file cannot be used; where that fails the run, its end is looked at when it is read."""
+        files = self.source.files
+        try:
+            form = files.form_of([mark.path])
+            check_beginning(mark.path, mark.real, files, form)
+            if files.on_bad_file == "set_aside":
+                self.looks[mark.path] = look_into(mark.path, mark.real, files, form)
+        except BadFile as error:
+            return error.reason
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}."
+        return ""
+
+    def _take(self, mark: FileMark, known: Mark | None) -> None:
+        self.chosen.append(mark)
+        self.bytes += mark.size
+        self.contents[mark.content] = mark.path
+        self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, PUBLISHED))
+        if known and known.state != SET_ASIDE and self.source.files.file_column:
+            self.leaving.append(mark.path)
+
+    def _takes_change(self, path: str) -> bool:
+        """Tell whether a known name with new content is taken in.
+
+        Raises:
+            NotPublished: The source says that this must not happen.
+        """
+        if self.source.on_changed_file == "refuse":
+            raise NotPublished(
+                f"The file {path!r} was taken in already, and has other content now.",
+                "Its rows could be there twice, or be lost; nothing was published.",
+                "Say what it means: on_changed_file='replace', 'apply' or 'ignore'; or give the new content a new name.",
+            )
+        if self.source.on_changed_file == "ignore":
+            self.waiting[path] = "its content changed, which is ignored"
+            return False
+        return True
+
+    def _refuse(self, mark: Mark, why: str) -> None:
+        """Set a bad file aside, once, or fail.
+
+        Raises:
+            BadFile: Bad files fail the run.
+        """
+        known = self.taken.by_path([mark.path]).get(mark.path)
+        if known and known.state == SET_ASIDE and known.content == mark.content:
+            return
+        if self.source.files.on_bad_file != "set_aside":
+            raise BadFile(mark.path, why)
+        self.marks.append(replace(mark, reason=why))
+
+
+def _oldest_first(entry: Entry) -> tuple[int, str]:
+    return (entry.mtime_ns, entry.path)
+
+
+def _none_of(files: Files, root: str) -> FileSet:
+    return FileSet(files, root, (), files.form_of([]))
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise Misuse(f"{name}={value!r} is unknown.", fix=suggestion(value, known))
