@@ -23,8 +23,8 @@ from twice.prover.codes import Code
 from twice.prover.databases import KIND
 from twice.runs import Slot, Target
 from twice.sources.files import Files
-from twice.sources.tracked import Tracked
 from twice.sources.queries import Query
+from twice.sources.tracked import Tracked
 
 _LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "venv", ".tox", "node_modules", "__pycache__", ".twice"})
 _CACHES = frozenset({".mypy_cache", ".ruff_cache", ".pytest_cache", "spark-warehouse", "metastore_db", ".idea"})
@@ -208,10 +208,10 @@ def _bring_stores_home(project: Project, world: Path) -> list[str]:
 def copy_inputs(project: Project, pipeline: Pipeline, slots: Sequence[Slot], world: Path) -> list[str]:
     """Copy the files and tables that some slots read, or a sample of the files where they are large."""
     notes: list[str] = []
-    for source in pipeline.files:
+    for files in pipeline.files:
         for slot in slots:
             place = project.place(slot, pipeline.zone, pipeline.schedule)
-            notes += _copy_files(source.counts_for(place), project.root, world)
+            notes += _copy_files(files.counts_for(place), project.root, world)
     for name, source in pipeline.sources.items():
         if not (isinstance(source, Files | Tracked) or hasattr(source, "reads")):
             notes.append(f"the source {name!r} is called as it is: what it reads elsewhere is not copied")
