@@ -26,7 +26,7 @@ from twice.faults import reach
 from twice.fingerprint import Inputs
 from twice.ledger import Ledger
 from twice.ledger import files as records
-from twice.marks import CLAIMED, FAILED, PUBLISHED, SEEN, Mark, Taken
+from twice.marks import CLAIMED, FAILED, FORGOTTEN, PUBLISHED, SEEN, Mark, Taken
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake
@@ -66,14 +66,10 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
         NotPublished: It could not be kept.
     """
     rows = intake.files.counts()
-    made = [
-        replace(mark, rows=rows[mark.path], generation=receipt.generation)
-        if mark.state == PUBLISHED
-        else replace(mark, generation=receipt.generation)
-        for mark in intake.marks
-    ]
+    made = [_as_published(mark, rows, receipt.generation) for mark in intake.marks]
     aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
-    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "", aside)
+    previous, column = before.marks if before else "", intake.source.files.file_column or ""
+    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, previous, aside, column)
     try:
         # A second try of the same attempt may come to the same marks.
         if store.beside(table, label) != body:
@@ -88,6 +84,13 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
     counted = None if None in rows.values() else sum(filter(None, rows.values()))
     parsed = counted if receipt.parsed is None else receipt.parsed
     return replace(receipt, marks=label, parsed=parsed, aside=aside)
+
+
+def _as_published(mark: Mark, rows: Mapping[str, int | None], generation: int) -> Mark:
+    """Complete a mark; the rows of a file that is forgotten stay those of the generation that brought them."""
+    if mark.state == PUBLISHED:
+        return replace(mark, rows=rows[mark.path], generation=generation)
+    return mark if mark.state == FORGOTTEN else replace(mark, generation=generation)
 
 
 def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None:

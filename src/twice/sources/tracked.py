@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from twice.sources.contents import Look, check_beginning, look_into
 from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.sources.listing import misnamed
-from twice.sources.marking import ALGORITHMS, FileMark, mark_files
+from twice.sources.marking import ALGORITHMS, FileMark, content_hash_of, mark_files
 from twice.sources.walking import Entry, walk
 
 CHANGED = ("refuse", "replace", "ignore", "apply")
@@ -128,7 +129,7 @@ class Tracked:
         for path in paths:
             if path not in found or found[path].state == FORGOTTEN:
                 raise Misuse(f"{place.slot.target.text} has no file {path!r}.", fix="See: twice files")
-        marks = tuple(replace(found[path], state=FORGOTTEN, reason="forgotten on request") for path in paths)
+        marks = tuple(_forgotten(found[path], "forgotten on request") for path in paths)
         return Intake(self, _none_of(self.files, place.root), marks, taken)
 
     def replaying(self, place: Place, rows: Sequence[AsideRow], labels: Sequence[str]) -> Intake:
@@ -170,8 +171,8 @@ class Intake:
 
     @property
     def reads(self) -> bool:
-        """Tell whether there are rows to read."""
-        return bool(self.files.marks or self.files.again)
+        """Tell whether rows come or go."""
+        return bool(self.files.marks or self.files.again or self.leaving)
 
     @property
     def facts(self) -> Any:
@@ -273,13 +274,14 @@ class _Sorting:
         settled: list[Entry] = []
         young: list[Entry] = []
         for entry in entries:
-            age = now - entry.mtime_ns / 1e9
+            # A time that is yet to come was set by hand, or by a clock that is ahead.
+            age = now - (entry.mtime_ns if entry.mtime_ns / 1e9 <= now else entry.ctime_ns) / 1e9
             if self.source.done and not self._is_done(entry.path):
                 self.waiting[entry.path] = f"its marker {self._marker(entry.path)!r} is not there"
-            elif 0 <= age < quiet:
+            elif abs(age) < quiet:
                 self.waiting[entry.path] = f"it changed less than {self.source.quiet_for} ago"
             else:
-                (young if abs(age) < _GROWING_SECONDS else settled).append(entry)
+                (young if age < _GROWING_SECONDS else settled).append(entry)
         return sorted([*settled, *self._grown_up(young)], key=_oldest_first)
 
     def _grown_up(self, young: Sequence[Entry]) -> Iterator[Entry]:
@@ -313,8 +315,30 @@ class _Sorting:
             self.contents.update(
                 (content, mark.path) for content, mark in self.taken.by_content([one.content for one in marked]).items()
             )
+            self._find_other_hashes(marked)
             for mark in marked:
                 yield mark, known.get(mark.path)
+
+    def _find_other_hashes(self, marked: Sequence[FileMark]) -> None:
+        """Find contents, too, that were taken in while another algorithm was declared."""
+        for algorithm in self.taken.hashes - {self.source.hash}:
+            hashed = {mark.path: self._content_by(algorithm, mark) for mark in marked}
+            found = self.taken.by_content(hashed.values())
+            for mark in marked:
+                if hashed[mark.path] in found:
+                    self.contents.setdefault(mark.content, found[hashed[mark.path]].path)
+
+    def _content_by(self, algorithm: str, mark: FileMark) -> str:
+        """Hash a file by another algorithm; one that cannot be read any more is told of when it is read."""
+        if algorithm == self.source.hash:
+            return mark.content
+        with suppress(BadFile):
+            return content_hash_of(self.place.root, mark.path, algorithm)
+        return ""
+
+    def _has_content(self, mark: FileMark, known: Mark) -> bool:
+        """Tell whether a file has the content that is known under its name, by whichever algorithm."""
+        return bool(known.content) and known.content == self._content_by(known.content.partition(":")[0], mark)
 
     def _hashed(self, paths: Sequence[str]) -> Iterator[FileMark]:
         """Hash files; one that went away meanwhile waits, and one that cannot be read is bad."""
@@ -345,13 +369,17 @@ class _Sorting:
 
     def _sort(self, mark: FileMark, known: Mark | None) -> None:
         """Decide what becomes of one file."""
-        if known and known.content == mark.content and known.state in (PUBLISHED, SET_ASIDE):
+        if known and known.state in (PUBLISHED, SET_ASIDE) and self._has_content(mark, known):
             return  # only touched
         if known and known.state == PUBLISHED and not self._takes_change(mark.path):
             return
         other = self.contents.get(mark.content)
         if other and other != mark.path and self.source.on_copied_file == "skip":
             self.copies[mark.path] = other
+            if known and known.state == PUBLISHED and self._leaves(known):
+                self.marks.append(
+                    _forgotten(known, f"its rows left, since it has the content of {other} now", gone=True)
+                )
             return
         why = self._why_bad(mark)
         if why:
@@ -378,8 +406,26 @@ class _Sorting:
         self.bytes += mark.size
         self.contents[mark.content] = mark.path
         self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, PUBLISHED))
-        if known and known.state != SET_ASIDE and self.source.files.file_column:
-            self.leaving.append(mark.path)
+        if known and known.is_there:
+            self._leaves(known)
+
+    def _leaves(self, known: Mark) -> bool:
+        """Let the older rows of a file leave, if they can be told by their column.
+
+        Raises:
+            NotPublished: They have to leave, and came in before there was the column.
+        """
+        column = self.source.files.file_column
+        if column and self.taken.column_of(known) == column:
+            self.leaving.append(known.path)
+            return True
+        if known.state == PUBLISHED and self.source.on_changed_file == "replace":
+            raise NotPublished(
+                f"The file {known.path!r} has other content now, and its older rows do not carry it in {column!r}.",
+                "They came in before the column was declared, and would stay beside the new ones; nothing was published.",
+                "Give the new content a new name, or write to a new target that has the column from its first rows on.",
+            )
+        return False
 
     def _takes_change(self, path: str) -> bool:
         """Tell whether a known name with new content is taken in.
@@ -409,11 +455,23 @@ class _Sorting:
             return
         if self.source.files.on_bad_file != "set_aside":
             raise BadFile(mark.path, why)
+        if known and known.is_there:
+            # Its rows stay, and so does what is known of them: repaired, it must not be taken for new.
+            self.waiting[mark.path] = f"it was taken in, and cannot be used as it is now: {why}"
+            return
         self.marks.append(replace(mark, reason=why))
 
 
 def _oldest_first(entry: Entry) -> tuple[int, str]:
     return (entry.mtime_ns, entry.path)
+
+
+def _forgotten(mark: Mark, reason: str, *, gone: bool = False) -> Mark:
+    """Return the mark of a file that is looked at anew; its content stays known while its rows are in the table."""
+    there = mark.is_there and not gone
+    return replace(
+        mark, state=FORGOTTEN, reason=reason, content=mark.content if there else "", rows=mark.rows if there else None
+    )
 
 
 def _none_of(files: Files, root: str) -> FileSet:
