@@ -21,6 +21,9 @@ from twice.ledger import files as records
 from twice.marks import FORGOTTEN, GONE, PUBLISHED, SUPERSEDED, Mark, Taken
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.quarantine import rows_of
+from twice.retrying import fill_slot
+from twice.runs import Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake, Tracked
 
@@ -92,6 +95,27 @@ def forget(project: Project, pipeline: Pipeline, paths: Sequence[str]) -> Outcom
     """Take files for unknown from now on; the next run takes in what is there under their names."""
     tracked = tracked_of(pipeline)
     return _published(project, pipeline, lambda place: tracked.forgetting(place, paths))
+
+
+def replay(project: Project, pipeline: Pipeline, slot: Slot) -> Outcome:
+    """Read rows again that were set aside, in a new generation of their slot.
+
+    An ingest reads what was kept of them; any other slot is done again from its inputs, and its rows are replaced or applied once more.
+    """
+    tracked = pipeline.tracked
+    if tracked is None:
+        return fill_slot(project, pipeline, slot, Asked(force=True))
+    store, target = project.store(pipeline.target.store), pipeline.target
+
+    def intake(place: Place) -> Intake:
+        held = place.taken().aside
+        rows = list(rows_of(store, target.name, held))
+        labels = [one.label for one in held]
+        if not rows:
+            raise Misuse(f"No row of {pipeline.name} is set aside.", fix="See: twice quarantine list")
+        return tracked.replaying(place, rows, labels)
+
+    return _published(project, pipeline, intake)
 
 
 def _published(project: Project, pipeline: Pipeline, intake: Callable[[Place], Intake]) -> Outcome:
