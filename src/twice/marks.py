@@ -279,6 +279,11 @@ class Taken:
         return self._body(self.label) if self.label else None
 
     @property
+    def attempt(self) -> str:
+        """The attempt whose publish it was that left it so, or nothing."""
+        return self._newest.attempt if self._newest else ""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The labels of all bodies that count, oldest first."""
         return (*(label for label, _ in self._newest.older), self.label) if self._newest else ()
