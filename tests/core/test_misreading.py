@@ -118,6 +118,11 @@ def test_options_that_leave_something_out_without_a_word_are_refused(option, val
     assert raised.value.fix
 
 
+def test_a_pattern_that_no_file_can_match_is_refused():
+    with pytest.raises(Misuse, match=r"'a\\x00b\.csv' holds a NUL character"):
+        twice.files("a\0b.csv", schema=SCHEMA, track=True)
+
+
 @pytest.mark.parametrize("option", [{"recursiveFileLookup": "true"}, {"sep": ";"}, {"columnPruning": "false"}])
 def test_options_that_leave_nothing_out_are_left_to_people(option):
     assert twice.files("x.csv", schema=SCHEMA, options=option).options == option

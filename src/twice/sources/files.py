@@ -93,6 +93,8 @@ class Files:
 
     def __post_init__(self) -> None:
         placeholders.check(self.pattern)
+        if "\0" in self.pattern:
+            raise Misuse(f"{self.pattern!r} holds a NUL character, which no name of a file has.", fix="Take it out.")
         self._check_readiness()
         if self.format is not None and self.format not in FORMATS.values():
             raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
