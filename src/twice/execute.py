@@ -103,6 +103,7 @@ def execute(
         ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
         outcome = _skip(plan, store, ledger, job)
+        ingests.note_left(ledger, job.slot, ingests.intake_of(considered.inputs))
         job.tell(outcome.event())
         return outcome
     outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
@@ -395,7 +396,7 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
-            if self.intake and not self.intake.reads and work.base.exists:
+            if self.intake and not self.intake.moves_rows and work.base.exists:
                 # Files are set aside or forgotten, and no row comes or goes.
                 return Staged(0, keeps=work.slot not in work.base.ended)
             computed = parts[:1] if self.job.pattern.keeps_history else parts

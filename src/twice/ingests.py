@@ -66,7 +66,7 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
     """
     rows = intake.files.counts()
     made = [
-        replace(mark, rows=rows[mark.path], generation=receipt.generation)
+        replace(mark, rows=rows.get(mark.path, mark.rows), generation=receipt.generation)
         if mark.state == PUBLISHED
         else replace(mark, generation=receipt.generation)
         for mark in intake.marks
@@ -94,6 +94,12 @@ def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None
     catch_up(ledger, slot, intake.taken)
     claimed = [replace(mark, state=CLAIMED) for mark in intake.marks if mark.state == PUBLISHED]
     _note(ledger, slot, [*claimed, *_left(intake)], attempt)
+
+
+def note_left(ledger: Ledger, slot: Slot, intake: Intake | None) -> None:
+    """Tell the ledger which files a run leaves for later that has nothing to publish."""
+    if intake:
+        _note(ledger, slot, list(_left(intake)), "")
 
 
 def note_end(ledger: Ledger, slot: Slot, intake: Intake, attempt: str, state: str, reason: str) -> None:
