@@ -605,6 +605,7 @@ class _Attempt:
             along=plan.companions,
             parsed=found.parsed,
             quarantined=set_aside_by(found),
+            left=self.intake.more if self.intake else 0,
         )
 
 

@@ -48,7 +48,8 @@ def taken_in(store: Store, table: str, slot: str, sight: Sight) -> Taken:
     if slot not in sight.ended or not isinstance(store, Drafts):
         return newest
     there = next(iter(store.past(table).states), None)
-    return newest.at_generation(there.holds.get(slot, 0) if there else 0)
+    held = there.holds.get(slot) if there else None
+    return newest.at_generation(held) if held else Taken(lambda _: None)
 
 
 def leaving(intake: Intake | None) -> Leaving | None:

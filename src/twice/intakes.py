@@ -7,13 +7,19 @@ publish like any other: a new generation of the one slot, under the same rules, 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
+from typing import Any
 
+from twice.abilities import Drafts, KeepsBeside
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
+from twice.faults import reach
 from twice.fingerprint import Place
 from twice.ingests import taken_in
 from twice.jobs import Outcome
@@ -21,11 +27,15 @@ from twice.ledger import files as records
 from twice.marks import FORGOTTEN, GONE, PUBLISHED, SUPERSEDED, Mark, Taken
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.quarantine import rows_of
+from twice.retrying import fill_slot
+from twice.runs import Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake, Tracked
 
 _EDITIONS_SEARCHED = 1000
 _ALL = 10**9
+_SECONDS_A_DAY = 86_400
 
 
 def tracked_of(pipeline: Pipeline) -> Tracked:
@@ -92,6 +102,72 @@ def forget(project: Project, pipeline: Pipeline, paths: Sequence[str]) -> Outcom
     """Take files for unknown from now on; the next run takes in what is there under their names."""
     tracked = tracked_of(pipeline)
     return _published(project, pipeline, lambda place: tracked.forgetting(place, paths))
+
+
+def replay(project: Project, pipeline: Pipeline, slot: Slot) -> Outcome:
+    """Read rows again that were set aside, in a new generation of their slot.
+
+    An ingest reads what was kept of them; any other slot is done again from its inputs, and its rows are replaced or applied once more.
+    """
+    tracked = pipeline.tracked
+    if tracked is None:
+        return fill_slot(project, pipeline, slot, Asked(force=True))
+    store, target = project.store(pipeline.target.store), pipeline.target
+
+    def intake(place: Place) -> Intake:
+        held = place.taken().aside
+        rows = list(rows_of(store, target.name, held))
+        labels = [one.label for one in held]
+        if not rows:
+            raise Misuse(f"No row of {pipeline.name} is set aside.", fix="See: twice quarantine list")
+        return tracked.replaying(place, rows, labels)
+
+    return _published(project, pipeline, intake)
+
+
+def note_all(project: Project, pipeline: Pipeline) -> int:
+    """Tell the ledger of all files that the table knows, after the ledger was lost; return how many they are."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return records.replace_all(project.ledger, pipeline.slot(), taken_by(project, pipeline).all(), "", at)
+
+
+def sweep_beside(project: Project, pipeline: Pipeline, *, keep_days: float, dry_run: bool) -> tuple[int, int]:
+    """Remove what is kept beside a table and counts for no version of it any more; return how many bodies, and their bytes.
+
+    What an attempt that lives has kept, and what is younger than the keeping, stays.
+    """
+    store, name = project.store(pipeline.target.store), pipeline.target.name
+    if not isinstance(store, KeepsBeside):
+        return (0, 0)
+    before = time.time() - keep_days * _SECONDS_A_DAY
+    old = {label for label, kept_at in store.labels_beside(name).items() if kept_at < before}
+    live = project.ledger.live_attempts()
+    doomed = sorted(label for label in old - _counting(store, name) if not any(attempt in label for attempt in live))
+    size = sum(len(store.beside(name, label) or b"") for label in doomed)
+    if doomed and not dry_run:
+        reach("beside.sweep")
+        store.drop_beside(name, doomed)
+    return len(doomed), size
+
+
+def _counting(store: Any, name: str) -> set[str]:
+    """Return the labels of all bodies that a receipt names, now or in a version that can be restored."""
+    sight = store.look(name)
+    labels = {one.label for receipt in sight.receipts.values() for one in receipt.aside}
+    states = list(store.past(name).states) if isinstance(store, Drafts) else []
+    for slot, receipt in sight.receipts.items():
+        if not receipt.marks:
+            continue
+        newest = Taken(partial(store.beside, name), receipt.marks)
+        held = {receipt.generation, *(state.holds[slot] for state in states if slot in state.holds)}
+        for generation, label in newest.history():
+            labels.add(label)
+            if generation in held:
+                taken = newest.at_generation(generation)
+                labels |= {*taken.labels, *(one.label for one in taken.aside)}
+            if generation <= min(held):
+                break
+    return labels
 
 
 def _published(project: Project, pipeline: Pipeline, intake: Callable[[Place], Intake]) -> Outcome:

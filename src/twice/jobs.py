@@ -78,7 +78,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run that did not fail; `along` are the other slots that were done with it."""
+    """What became of a run that did not fail.
+
+    `along` are the other slots that were done with it. `parsed` rows came out of its files, where that is known, and `quarantined` of
+    them were set aside. `left` files are left to later runs.
+    """
 
     state: str
     slot: Slot
@@ -92,6 +96,7 @@ class Outcome:
     along: tuple[Slot, ...] = ()
     parsed: int | None = None
     quarantined: int = 0
+    left: int = 0
 
     def set_aside(self) -> Event:
         """Say that rows were set aside."""
@@ -126,5 +131,6 @@ class Outcome:
             "notes": list(self.notes),
             "parsed": self.parsed,
             "quarantined": self.quarantined,
+            "left": self.left,
             "along": [slot.text for slot in self.along],
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,9 @@ from twice.fingerprint import Source, code_digest
 from twice.intervals import Schedule
 from twice.patterns.ingest import Ingest
 from twice.plans import Pattern
+from twice.rules import Rule
 from twice.runs import Slot, Target, check_name, digest
+from twice.slices import quoted
 from twice.sources.files import Files
 from twice.sources.queries import Query
 from twice.sources.tracked import Tracked
@@ -160,6 +162,7 @@ def pipeline(
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
     _check_sources(chosen, schedule)
+    chosen = {label: _with_keys(one, pattern) for label, one in chosen.items()}
     tracked = [one for one in chosen.values() if isinstance(one, Tracked)]
     if tracked:
         pattern = _ingest(tracked, pattern, schedule, on_code_change)
@@ -185,6 +188,17 @@ def pipeline(
         )
 
     return declare
+
+
+def _with_keys(source: Source | None, pattern: Pattern) -> Source | None:
+    """Let rows without a key be set aside where they can be: no merge could take them."""
+    if isinstance(source, Tracked):
+        return replace(source, files=_with_keys(source.files, pattern))  # type: ignore[arg-type]
+    keys = getattr(getattr(pattern, "rule", None), "keys", ())
+    if not isinstance(source, Files) or not source.quarantines:
+        return source
+    named = [key for key in keys if key in source.declared_columns]
+    return replace(source, rules=(*source.rules, *(Rule(f"{quoted(key)} IS NOT NULL") for key in named)))
 
 
 def _ingest(tracked: Sequence[Tracked], pattern: Pattern, schedule: Schedule | None, on_code_change: str) -> Ingest:

@@ -9,8 +9,10 @@ import pytest
 import twice
 from inboxes import COLUMN
 from twice.errors import BadFile, Fenced, Misuse, NotPublished, ProofGone, Waiting
-from twice.faults import armed
-from twice.intakes import forget, history_of
+from twice.faults import Died, armed, dying_at
+from twice.handovers import take_over
+from twice.intakes import forget, history_of, note_all, sweep_beside
+from twice.origins import origins_of
 from twice.sources.contents import look_into
 from worlds import once_at
 
@@ -508,3 +510,62 @@ def test_a_bad_file_alone_is_set_aside_without_rows(make_inbox):
     forget(inbox.project, inbox.pipeline, ["landing/bad.jsonl"])
     inbox.drop_in("bad.jsonl", "d")
     assert inbox.run().rows == 1
+
+
+# ---------------------------------------------------------------------------------- what is kept beside the table
+
+
+def test_a_tidy_leaves_what_counts_and_takes_what_nobody_names(filled):
+    filled.run()
+    before = filled.sight().version
+    filled.drop_in("d.jsonl", "fg")
+    with armed(dying_at("marks.kept")), pytest.raises(Died):
+        filled.run()
+    filled.reopen()
+    filled.run()
+    labels = set(filled.store.labels_beside(filled.target))
+    assert len(labels) == 3
+    assert sweep_beside(filled.project, filled.pipeline, keep_days=1, dry_run=False) == (0, 0)
+    bodies, size = sweep_beside(filled.project, filled.pipeline, keep_days=-1, dry_run=True)
+    assert bodies >= 1
+    assert size > 0
+    assert sweep_beside(filled.project, filled.pipeline, keep_days=-1, dry_run=False)[0] == bodies
+    assert len(filled.store.labels_beside(filled.target)) == len(labels) - bodies
+    assert set(filled.marks()) == {"a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"}
+    if filled.kind != "postgres":
+        twice.restore(f"{filled.kind}:{filled.target}", before, project=filled.project)
+        assert set(filled.marks()) == {"a.jsonl", "b.jsonl", "c.jsonl"}
+
+
+def test_a_rebuilt_ledger_knows_the_files_again(filled):
+    filled.run()
+    filled.lose_ledger()
+    sight = take_over(filled.store, filled.project.ledger, filled.target)
+    filled.project.ledger.rebuild(
+        [f"{filled.kind}:{filled.target}"], [(receipt, sight.version) for receipt in sight.receipts.values()]
+    )
+    assert note_all(filled.project, filled.pipeline) == 3
+    assert set(filled.states().values()) == {"published"}
+    assert filled.run().state == "skipped"
+
+
+def test_a_row_tells_which_file_and_run_it_came_from(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    first = inbox.run()
+    inbox.drop_in("b.jsonl", "de")
+    second = inbox.run()
+    for one, name, outcome in (("b", "a", first), ("e", "b", second)):
+        (origin,) = origins_of(inbox.project, inbox.pipeline, {"id": one})
+        assert (origin.file, origin.run, origin.generation) == (
+            f"landing/{name}.jsonl",
+            outcome.attempt,
+            outcome.generation,
+        )
+    assert origins_of(inbox.project, inbox.pipeline, {"id": "nobody"}) == []
+
+
+def test_rows_that_carry_no_file_cannot_tell(filled):
+    filled.run()
+    with pytest.raises(Misuse, match=r"do not carry where they came from"):
+        origins_of(filled.project, filled.pipeline, {"id": "a"})

@@ -28,6 +28,7 @@ _COMMANDS = {
     "retry": ("retries", "Try again what is due: the periodic job."),
     "dead": ("retries", "List, show, requeue or drop runs that were set aside after their last try."),
     "files": ("files", "List, explain or forget files that an ingest has taken in."),
+    "quarantine": ("quarantine", "List, show, read again or drop rows that were set aside."),
     "effects": ("effects", "List, deliver, confirm or forget calls in outside systems."),
     "status": ("status", "Show what is published, missing or no longer vouched for."),
     "metrics": ("metrics", "Print figures about the runs, for Prometheus."),

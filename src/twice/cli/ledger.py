@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.handovers import RELEASED, release, take_over
+from twice.intakes import note_all, sweep_beside
 from twice.ledger import effects, moving
 from twice.project import Project
 from twice.runs import Receipt, Target
@@ -55,6 +56,9 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
     for receipt, _ in receipts:
         if receipt.effects:
             effects.published(project.ledger, receipt)
+    for pipeline in project.pipelines.values():
+        if pipeline.tracked and pipeline.target.text in taken:
+            note_all(project, pipeline)
     lost = [
         "attempts that failed, were refused or skipped: no store holds them",
         "what was accepted with --accept: the next run asks again",
@@ -240,6 +244,12 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         )
         for p in chosen
     }
+    for pipeline in chosen:
+        bodies, size = sweep_beside(project, pipeline, keep_days=kept, dry_run=dry_run)
+        before = found[pipeline.target.text]
+        found[pipeline.target.text] = replace(
+            before, removed_files=before.removed_files + bodies, removed_bytes=before.removed_bytes + size
+        )
     live = [lease.name for lease in project.ledger.live_leases()]
     steps = project.kept.tidy(live, keep_days=kept, dry_run=dry_run)
     if output == "json":

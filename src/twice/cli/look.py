@@ -23,6 +23,7 @@ from twice.ledger.records import STATES
 from twice.masks import mask
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.quarantine import set_aside_by
 from twice.runs import Receipt, Slot, Target
 from twice.settings import shown
 from twice.sight import Sight
@@ -103,10 +104,21 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
 @click.option("--at", help="With the name of a pipeline: the start of the interval.")
 @click.option("--key", help="With the name of a pipeline: the batch key.")
 @click.option("--files", "files", is_flag=True, help="With a Parquet target: the files that are the table now.")
+@click.option(
+    "--row-source", multiple=True, metavar="COLUMN=VALUE", help="With a pipeline: where these rows came from."
+)
 @project_option
 @output_option
 @debug_option
-def show_command(what: str, at: str | None, key: str | None, files: bool, folder: str | None, output: str) -> None:
+def show_command(
+    what: str,
+    at: str | None,
+    key: str | None,
+    files: bool,
+    row_source: tuple[str, ...],
+    folder: str | None,
+    output: str,
+) -> None:
     """Show one attempt, one slot of a pipeline, or one target in full.
 
     \b
@@ -114,8 +126,12 @@ def show_command(what: str, at: str | None, key: str | None, files: bool, folder
       twice show 3f2a91bc-4             an attempt, as `twice runs` names it
       twice show visits --at 2024-10-07
       twice show parquet:lake/visits --files
+      twice show orders --row-source id=4711     which file and which run a row came from
     """
     project = Project.open(folder, only_looking=True)
+    if row_source:
+        _show_origin(project, project.pipeline(what), row_source, output)
+        return
     if ":" in what:
         _show_target(project, Target.parse(what), files, output)
         return
@@ -128,6 +144,19 @@ def show_command(what: str, at: str | None, key: str | None, files: bool, folder
     _show_slot(project, project.pipeline(what), at, key, output)
 
 
+def _show_origin(project: Project, pipeline: Pipeline, given: tuple[str, ...], output: str) -> None:
+    from twice.origins import origins_of
+
+    pairs = [one.partition("=") for one in given]
+    wrong = [one for one, (_, equals, _) in zip(given, pairs, strict=True) if not equals]
+    if wrong:
+        raise Misuse(f"--row-source {wrong[0]} names no value.", fix="Write --row-source id=4711.")
+    found = origins_of(project, pipeline, {column: value for column, _, value in pairs})
+    if not found:
+        raise Misuse(f"{pipeline.target.text} has no such row.", fix=f"See: twice read {pipeline.target.text}")
+    _print_facts({"rows": [asdict(origin) for origin in found]}, output)
+
+
 def _show_slot(project: Project, pipeline: Pipeline, at: str | None, key: str | None, output: str) -> None:
     slot = pipeline.slot(at, key)
     sight = project.store(slot.target.store).look(slot.target.name)
@@ -136,10 +165,18 @@ def _show_slot(project: Project, pipeline: Pipeline, at: str | None, key: str | 
         "slot": slot.text,
         "published": receipt is not None,
         "proof": "stands" if sight.proof(slot.text) else sight.ended.get(slot.text, "none"),
+        "rows": _sums(receipt) if receipt else None,
         "receipt": receipt.to_json() if receipt else None,
         "attempts": [asdict(record) for record in project.ledger.attempts(slot=slot.text)],
     }
     _print_facts(facts, output)
+
+
+def _sums(receipt: Receipt) -> dict[str, int | None]:
+    """Return what became of the rows of the newest edition: those parsed were handed on, or set aside."""
+    aside = set_aside_by(receipt)
+    handed = None if receipt.parsed is None else receipt.parsed - aside
+    return {"parsed": receipt.parsed, "handed_on": handed, "set_aside": aside, "published": receipt.rows}
 
 
 def _show_target(project: Project, target: Target, files: bool, output: str) -> None:

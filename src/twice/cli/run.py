@@ -167,10 +167,20 @@ def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output
         warn(pipeline)
     if not yes:
         _approve_due(project, chosen, due, asked)
-    walked = [walk(project, pipeline, due[pipeline.name], asked, output, results) for pipeline in chosen]
+    walked = [_walked(project, pipeline, due[pipeline.name], asked, output, results) for pipeline in chosen]
     code = summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
     results.finish(code)
     return code
+
+
+def _walked(
+    project: Project, pipeline: Pipeline, due: list[Slot], asked: Asked, output: str, results: Results
+) -> list[SlotEnd]:
+    """Fill what is due; an ingest takes in one batch after the other, until no file is left."""
+    ends = walk(project, pipeline, due, asked, output, results)
+    while pipeline.tracked and ends and ends[-1].outcome and ends[-1].outcome.left:
+        ends += walk(project, pipeline, due, asked, output, results)
+    return ends
 
 
 def _approve_due(project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked) -> None:

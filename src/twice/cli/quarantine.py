@@ -1,0 +1,175 @@
+"""How does a person look at rows that were set aside, have them read again, or drop them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+import click
+
+from twice.abilities import KeepsBeside
+from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.walk import opened, outcome_line
+from twice.errors import Misuse
+from twice.intakes import replay
+from twice.pipelines import Pipeline
+from twice.project import Project
+from twice.quarantine import rows_of
+from twice.runs import Receipt
+
+_SHOWN = 20
+_RAW = 80
+
+
+@click.group("quarantine")
+def quarantine_command() -> None:
+    """Rows that were set aside, because they could not be parsed or broke a rule."""
+
+
+def _slot_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--key", help="Batch key, for a pipeline without a calendar.")(command)
+    return click.option("--at", help="Start of the interval, for a pipeline with a calendar.")(command)
+
+
+@quarantine_command.command("list")
+@click.argument("name", required=False)
+@project_option
+@output_option
+@debug_option
+def list_asides(name: str | None, folder: str | None, output: str) -> None:
+    """List what was set aside, for all pipelines or for NAME.
+
+    \b
+    Example:
+      twice quarantine list
+    """
+    project = Project.open(folder, only_looking=True)
+    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    found = [facts for pipeline in chosen for facts in _asides(project, pipeline)]
+    if output == "json":
+        print_json({"quarantine": found})
+        return
+    columns = ["pipeline", "slot", "generation", "rows", "state", "run"]
+    print_table(columns, [[facts[column] for column in columns] for facts in found], empty="No row is set aside.")
+
+
+def _asides(project: Project, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    """Return what was set aside in each generation of each slot, and whether its rows are still kept."""
+    store = project.store(pipeline.target.store)
+    if not isinstance(store, KeepsBeside):
+        return
+    kept = store.labels_beside(pipeline.target.name)
+    for text, receipt in sorted(store.look(pipeline.target.name).receipts.items()):
+        generations: dict[tuple[int, str], int] = {}
+        for one in receipt.aside:
+            state = "held" if one.label in kept else "dropped"
+            generations[one.generation, state] = generations.get((one.generation, state), 0) + one.rows
+        for (generation, state), rows in generations.items():
+            label = _label(text)
+            facts = {"pipeline": pipeline.name, "slot": label, "generation": generation, "rows": rows}
+            yield {**facts, "state": state, "run": receipt.attempt if generation == receipt.generation else ""}
+
+
+def _label(text: str) -> str:
+    from twice.runs import Slot
+
+    return Slot.parse(text).label
+
+
+def _receipt(project: Project, pipeline: Pipeline, at: str | None, key: str | None) -> Receipt:
+    slot = pipeline.slot(at, key)
+    receipt = project.store(pipeline.target.store).look(pipeline.target.name).receipt(slot.text)
+    if receipt is None or not receipt.aside:
+        raise Misuse(f"No row of {pipeline.name} {slot.label} is set aside.", fix="See: twice quarantine list")
+    return receipt
+
+
+@quarantine_command.command("show")
+@click.argument("name")
+@_slot_options
+@click.option("--limit", default=_SHOWN, show_default=True, help="How many rows to show at most.")
+@project_option
+@output_option
+@debug_option
+def show_asides(name: str, at: str | None, key: str | None, limit: int, folder: str | None, output: str) -> None:
+    """Show the rows of the pipeline NAME that were set aside: file, line, reason and text.
+
+    \b
+    Examples:
+      twice quarantine show orders
+      twice quarantine show visits --at 2024-10-07 --output json
+    """
+    project = Project.open(folder, only_looking=True)
+    pipeline = project.pipeline(name)
+    receipt = _receipt(project, pipeline, at, key)
+    store = project.store(pipeline.target.store)
+    rows = list(islice(rows_of(store, pipeline.target.name, receipt.aside), limit))
+    total = sum(one.rows for one in receipt.aside)
+    if output == "json":
+        print_json({"rows": [asdict(row) for row in rows], "count": total})
+        return
+    shown = [[f"{row.file}:{row.line}", row.reason, _short(row.raw)] for row in rows]
+    print_table(["where", "reason", "text"], shown, empty="The rows were dropped.")
+    if total > len(rows):
+        print(f"{total - len(rows)} more; --limit shows them.")
+
+
+def _short(raw: str) -> str:
+    text = raw.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _RAW else text[: _RAW - 1] + "…"
+
+
+@quarantine_command.command("replay")
+@click.argument("name")
+@_slot_options
+@project_option
+@output_option
+@debug_option
+def replay_asides(name: str, at: str | None, key: str | None, folder: str | None, output: str) -> None:
+    """Read rows of the pipeline NAME again that were set aside, after the schema, a rule or the transform was corrected.
+
+    It is a new generation of the same slot, so each row is published once, however often this is done. What still cannot be used is
+    set aside again.
+
+    \b
+    Examples:
+      twice quarantine replay orders
+      twice quarantine replay visits --at 2024-10-07
+    """
+    project = opened(folder)
+    pipeline = project.pipeline(name)
+    _receipt(project, pipeline, at, key)
+    outcome = replay(project, pipeline, pipeline.slot(at, key))
+    if output == "json":
+        print_json({"outcome": outcome.to_json()})
+    else:
+        print(outcome_line(outcome))
+
+
+@quarantine_command.command("drop")
+@click.argument("name")
+@_slot_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@project_option
+@output_option
+@debug_option
+def drop_asides(name: str, at: str | None, key: str | None, yes: bool, folder: str | None, output: str) -> None:
+    """Remove the text of rows of the pipeline NAME that were set aside; how many there were stays known.
+
+    \b
+    Example:
+      twice quarantine drop orders --yes
+    """
+    project = opened(folder)
+    pipeline = project.pipeline(name)
+    receipt = _receipt(project, pipeline, at, key)
+    total = sum(one.rows for one in receipt.aside)
+    confirm(f"Drop {count(total, 'row')} that {name} set aside? They cannot be read again then.", yes=yes)
+    store: Any = project.store(pipeline.target.store)
+    store.drop_beside(pipeline.target.name, [one.label for one in receipt.aside])
+    if output == "json":
+        print_json({"dropped": total})
+    else:
+        print(f"{count(total, 'row')} dropped.")
