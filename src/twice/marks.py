@@ -72,7 +72,7 @@ class Mark:
         content: Hash of its bytes, with the name of the algorithm; empty if nobody looked into it. Of a file that is set
             aside while the table holds an older content, the hash of that.
         rows: How many rows the table has of it, or None if none of it was published.
-        generation: The edition of the slot in which this became true.
+        generation: The edition of the slot in which this became true; of rows that are in the table, the one that brought them.
         state: One of `STATES`.
         reason: Why, in words.
         real: Where the path led to, if it is a link.

@@ -464,7 +464,7 @@ class _Sorting:
         if self.source.files.on_bad_file != "set_aside":
             raise BadFile(mark.path, why)
         if known and known.is_there:
-            mark = replace(mark, content=known.content, rows=known.rows)
+            mark = replace(mark, content=known.content, rows=known.rows, generation=known.generation)
             why += " The table has the rows of its older content."
         self.marks.append(replace(mark, reason=why))
 
