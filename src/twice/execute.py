@@ -408,9 +408,11 @@ class _Attempt:
             raise
         except TwiceError:
             self.store.discard(work, Staged(0))
+            self._look_again_at_files()
             raise
         except Exception as error:
             self.store.discard(work, Staged(0))
+            self._look_again_at_files()
             raise NotPublished(
                 f"The rows of {self.job.slot.label} could not be computed or written: {explain(error)}",
                 "Nothing was published, and the target is as it was.",
@@ -451,6 +453,11 @@ class _Attempt:
                 "Return the rows.",
             )
         return rows
+
+    def _look_again_at_files(self) -> None:
+        """Where files come and go at any time, a read that failed is most often one of a file that changed meanwhile."""
+        if self.intake:
+            self._look_again({"": self.intake})
 
     def _look_again(self, inputs: Mapping[str, Inputs]) -> None:
         """The second look: rows that were read while their input changed are not published."""

@@ -52,13 +52,14 @@ def edition_of(name: str, raw: bytes) -> Edition:
 class Feeder:
     """Hands that put files into a folder, in every way but the good one."""
 
-    def __init__(self, folder: Path, seed: int, *, bad_rows: bool):
+    def __init__(self, folder: Path, seed: int, *, bad_rows: bool, slowly: float = 1.0):
         self.landing, self.outbox = folder / "landing", folder / "outbox"
         for one in (self.landing, self.outbox):
             one.mkdir(parents=True, exist_ok=True)
         self.log = (folder / "editions.jsonl").open("a")
         self.chance = random.Random(seed)
         self.bad_rows = bad_rows
+        self.slowly = slowly
         self.rows = 0
         self.names = [f"part-{number:02}.jsonl{'.gz' if number % 3 == 0 else ''}" for number in range(NAMES)]
         self.acts = (
@@ -83,7 +84,7 @@ class Feeder:
         while time.monotonic() < until:
             self.chance.choices(acts, weights)[0]()
             done += 1
-            time.sleep(self.chance.choice((0.0, 0.0, 0.02, 0.1, 0.3)))
+            time.sleep(self.slowly * self.chance.choice((0.0, 0.0, 0.02, 0.1, 0.3)))
         return done
 
     # ---------------------------------------------------------------- what is written
@@ -206,5 +207,11 @@ def packed(name: str, text: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    folder, seed, seconds, rows_may_be_bad = sys.argv[1:]
-    print(Feeder(Path(folder), int(seed), bad_rows=rows_may_be_bad == "bad rows").feed(float(seconds)))
+    given = dict(zip(("folder", "seed", "seconds", "rows", "slowly"), sys.argv[1:], strict=True))
+    feeder = Feeder(
+        Path(given["folder"]),
+        int(given["seed"]),
+        bad_rows=given["rows"] == "bad rows",
+        slowly=float(given["slowly"]),
+    )
+    print(feeder.feed(float(given["seconds"])))

@@ -19,7 +19,7 @@ BETWEEN_RUNS_SECONDS = 0.05
 
 def fed_inbox(folder: Path, kind: str, address: str = "", spark=None) -> Inbox:
     """Return the ingest that all processes run; where there is a session, rows may be bad."""
-    source = {**POLICIES, "max_quarantined": 100_000} if spark else POLICIES
+    source = {**POLICIES, "max_quarantined": 100_000, "batch_files": 4} if spark else POLICIES
     database = None
     if address:
         server, _, name = address.rpartition("/")

@@ -8,7 +8,7 @@ import pytest
 
 import twice
 from inboxes import COLUMN
-from twice.errors import BadFile, Fenced, Misuse, NotPublished, ProofGone, Waiting
+from twice.errors import BadFile, Fenced, InputsMoved, Misuse, NotPublished, ProofGone, Waiting
 from twice.faults import Died, armed, dying_at
 from twice.handovers import take_over
 from twice.intakes import forget, history_of, note_all, sweep_beside
@@ -261,6 +261,17 @@ def test_a_file_that_changes_while_it_is_read_is_not_published(filled):
     assert set(filled.states().values()) == {"failed"}
     assert filled.run().rows == 3
     assert filled.ids() == "deq"
+
+
+def test_a_file_that_goes_away_before_it_is_read_is_what_the_run_tells_of(filled):
+    path = filled.folder / "landing/a.jsonl"
+    with (
+        pytest.raises(InputsMoved, match=r"'landing/a.jsonl' changed while"),
+        armed(once_at("stage.before", path.unlink)),
+    ):
+        filled.run()
+    assert filled.records() == []
+    assert filled.run().rows == 2
 
 
 def test_104_twins_with_other_cuts(inbox):
