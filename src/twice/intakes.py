@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from twice.abilities import Drafts, KeepsBeside
+from twice.asides import AsideRow
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
@@ -29,7 +30,7 @@ from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.quarantine import rows_of
 from twice.retrying import fill_slot
-from twice.runs import Slot
+from twice.runs import Aside, Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake, Tracked
 
@@ -115,14 +116,20 @@ def replay(project: Project, pipeline: Pipeline, slot: Slot) -> Outcome:
     store, target = project.store(pipeline.target.store), pipeline.target
 
     def intake(place: Place) -> Intake:
-        held = place.taken().aside
-        rows = list(rows_of(store, target.name, held))
-        labels = [one.label for one in held]
-        if not rows:
+        taken = place.taken()
+        held = {one: list(rows_of(store, target.name, [one])) for one in taken.aside}
+        if not any(held.values()):
             raise Misuse(f"No row of {pipeline.name} is set aside.", fix="See: twice quarantine list")
-        return tracked.replaying(place, rows, labels)
+        rows = [row for one, found in held.items() for row in _due(taken, one, found)]
+        return tracked.replaying(place, rows, [one.label for one in held])
 
     return _published(project, pipeline, intake)
+
+
+def _due(taken: Taken, aside: Aside, rows: Sequence[AsideRow]) -> Iterator[AsideRow]:
+    """Return rows of what their files hold still; those of a file that was taken in anew since were judged anew with it."""
+    marks = taken.by_path({row.file for row in rows})
+    return (row for row in rows if row.file not in marks or marks[row.file].generation <= aside.generation)
 
 
 def note_all(project: Project, pipeline: Pipeline) -> int:

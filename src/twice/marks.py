@@ -69,9 +69,10 @@ class Mark:
         path: Its path under the project's folder, as it was found.
         size: Its bytes.
         mtime_ns: When it was modified.
-        content: Hash of its bytes, with the name of the algorithm; empty if nobody looked into it.
-        rows: How many rows it brought, or None if none of it was published.
-        generation: The edition of the slot in which this became true.
+        content: Hash of its bytes, with the name of the algorithm; empty if nobody looked into it. Of a file that is set
+            aside while the table holds an older content, the hash of that.
+        rows: How many rows the table has of it, or None if none of it was published.
+        generation: The edition of the slot in which this became true; of rows that are in the table, the one that brought them.
         state: One of `STATES`.
         reason: Why, in words.
         real: Where the path led to, if it is a link.
@@ -89,10 +90,10 @@ class Mark:
 
     @property
     def is_there(self) -> bool:
-        """Tell whether its rows are in the table; those of a file that is gone since, or forgotten, stay there."""
+        """Tell whether its rows are in the table; those of a file that is gone, bad or forgotten since then stay there."""
         if self.state == FORGOTTEN:
             return bool(self.content)
-        return self.state == PUBLISHED or (self.state == GONE and self.rows is not None)
+        return self.state == PUBLISHED or (self.state in (GONE, SET_ASIDE) and self.rows is not None)
 
 
 class Look(Protocol):

@@ -187,11 +187,13 @@ def test_a_file_is_looked_at_again_unless_something_is_settled_about_it(state):
     assert known == (state in (PUBLISHED, SET_ASIDE, SUPERSEDED, GONE))
 
 
-def test_the_rows_of_a_file_that_is_gone_are_still_there():
+def test_the_rows_of_a_file_that_is_gone_or_bad_since_are_still_there():
     beside = Beside()
-    files = [mark("a.csv", GONE), mark("b.csv", GONE, rows=None), mark("c.csv", SEEN), mark("d.csv", SET_ASIDE)]
+    gone = [mark("a.csv", GONE), mark("b.csv", GONE, rows=None)]
+    aside = [mark("c.csv", SET_ASIDE), mark("d.csv", SET_ASIDE, rows=None)]
+    files = [*gone, *aside, mark("e.csv", SEEN)]
     taken = beside.publish(Taken(beside.read), files, 1)
-    assert list(taken.by_content([one.content for one in files])) == ["xxh3:a.csv"]
+    assert list(taken.by_content([one.content for one in files])) == ["xxh3:a.csv", "xxh3:c.csv"]
 
 
 def test_nothing_is_read_before_it_is_asked_for():
