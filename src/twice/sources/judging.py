@@ -138,7 +138,9 @@ def _parsed(chosen: FileSet, lines: DataFrame, form: str) -> DataFrame:
 
     struct = chosen.struct(lines.sparkSession)
     parse, unreadable = (_as_csv, _csv_answer) if form == "csv" else (_as_json, _json_answer)
-    parsed = lines.withColumn(_PARSED, parse(chosen, struct, form))
+    # An array of one: Spark would carry the question whether a row is good down to the lines, and parse them once more for
+    # every part of it. It asks nothing of what an array brings forth before that is there.
+    parsed = lines.select("*", F.explode(F.array(parse(chosen, struct, form))).alias(_PARSED))
     value = F.col(_PARSED)
     empty = F.concat_ws(
         " ", *(F.when(value.getField(one.name).isNull(), F.lit(str(number))) for number, one in enumerate(struct))
