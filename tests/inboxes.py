@@ -1,5 +1,6 @@
 """A small ingest on any store: a folder that fills, and hands to meddle with it."""
 
+import gzip
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,9 @@ class PlainSet(FileSet):
         rows = []
         for mark in self.marks:
             origin = {self.source.file_column: mark.path} if self.source.file_column else {}
-            lines = (Path(self.root) / mark.path).read_text().splitlines()
+            path = Path(self.root) / mark.path
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
+                lines = file.read().splitlines()
             rows += [{**json.loads(line), **origin} for line in lines]
         return rows
 
@@ -57,10 +60,11 @@ class Inbox(World):
     source: dict[str, Any] = field(default_factory=dict)
     target: str = "lake/inbox"
     name: str = "inbox"
+    files: str = "landing/**/*.jsonl"
 
     @property
     def pipeline(self) -> Pipeline:
-        tracked = twice.files("landing/**/*.jsonl", schema=self.schema, track=True, **self.source)
+        tracked = twice.files(self.files, schema=self.schema, track=True, **self.source)
         return pipeline(
             name=self.name,
             source=PlainTracked(**vars(tracked)) if self.plain else tracked,

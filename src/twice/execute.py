@@ -103,6 +103,7 @@ def execute(
         ledger.accept(job.accepts, plan.base.outside, _who())
     if plan.skips:
         outcome = _skip(plan, store, ledger, job)
+        ingests.note_left(ledger, job.slot, ingests.intake_of(considered.inputs))
         job.tell(outcome.event())
         return outcome
     outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
@@ -395,7 +396,7 @@ class _Attempt:
             step.act(self.store)
         reach("stage.before")
         try:
-            if self.intake and not self.intake.reads and work.base.exists:
+            if self.intake and not self.intake.moves_rows and work.base.exists:
                 # Files are set aside or forgotten, and no row comes or goes.
                 return Staged(0, keeps=work.slot not in work.base.ended)
             computed = parts[:1] if self.job.pattern.keeps_history else parts
@@ -407,9 +408,11 @@ class _Attempt:
             raise
         except TwiceError:
             self.store.discard(work, Staged(0))
+            self._look_again_at_files()
             raise
         except Exception as error:
             self.store.discard(work, Staged(0))
+            self._look_again_at_files()
             raise NotPublished(
                 f"The rows of {self.job.slot.label} could not be computed or written: {explain(error)}",
                 "Nothing was published, and the target is as it was.",
@@ -450,6 +453,11 @@ class _Attempt:
                 "Return the rows.",
             )
         return rows
+
+    def _look_again_at_files(self) -> None:
+        """Where files come and go at any time, a read that failed is most often one of a file that changed meanwhile."""
+        if self.intake:
+            self._look_again({"": self.intake})
 
     def _look_again(self, inputs: Mapping[str, Inputs]) -> None:
         """The second look: rows that were read while their input changed are not published."""

@@ -66,14 +66,10 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
         NotPublished: It could not be kept.
     """
     rows = intake.files.counts()
-    made = [
-        replace(mark, rows=rows[mark.path], generation=receipt.generation)
-        if mark.state == PUBLISHED
-        else replace(mark, generation=receipt.generation)
-        for mark in intake.marks
-    ]
+    made = [_made(mark, rows, receipt.generation) for mark in intake.marks] + _grown(intake)
     aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
-    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "", aside)
+    previous, column = before.marks if before else "", intake.source.files.file_column or ""
+    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, previous, aside, column)
     try:
         # A second try of the same attempt may come to the same marks.
         if store.beside(table, label) != body:
@@ -90,11 +86,34 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
     return replace(receipt, marks=label, parsed=parsed, aside=aside)
 
 
+def _made(mark: Mark, rows: Mapping[str, int | None], generation: int) -> Mark:
+    """Complete a mark; one of a file whose rows stay keeps the generation that brought them."""
+    if mark.path in rows:
+        return replace(mark, rows=rows[mark.path], generation=generation)
+    return mark if mark.is_there and mark.generation else replace(mark, generation=generation)
+
+
+def _grown(intake: Intake) -> list[Mark]:
+    """Return the marks of files of which rows are taken in that were set aside."""
+    sifted = intake.files.sifted
+    if not intake.replayed or sifted is None:
+        return []
+    handed = {path: rows.handed for path, rows in sifted.files.items() if rows.handed}
+    known = intake.taken.by_path(handed).values()
+    return [replace(mark, rows=mark.rows + handed[mark.path]) for mark in known if mark.rows is not None]
+
+
 def note_claim(ledger: Ledger, slot: Slot, intake: Intake, attempt: str) -> None:
     """Tell the ledger which files an attempt works on, and which it leaves for later."""
     catch_up(ledger, slot, intake.taken)
     claimed = [replace(mark, state=CLAIMED) for mark in intake.marks if mark.state == PUBLISHED]
     _note(ledger, slot, [*claimed, *_left(intake)], attempt)
+
+
+def note_left(ledger: Ledger, slot: Slot, intake: Intake | None) -> None:
+    """Tell the ledger which files a run leaves for later that has nothing to publish."""
+    if intake:
+        _note(ledger, slot, list(_left(intake)), "")
 
 
 def note_end(ledger: Ledger, slot: Slot, intake: Intake, attempt: str, state: str, reason: str) -> None:

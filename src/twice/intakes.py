@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from twice.abilities import Drafts, KeepsBeside
+from twice.asides import AsideRow
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
@@ -29,7 +30,7 @@ from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.quarantine import rows_of
 from twice.retrying import fill_slot
-from twice.runs import Slot
+from twice.runs import Aside, Slot
 from twice.sight import Sight
 from twice.sources.tracked import Intake, Tracked
 
@@ -75,7 +76,7 @@ def files_of(project: Project, pipeline: Pipeline) -> Iterator[Mark]:
                 record.content,
                 record.rows,
                 record.generation,
-                record.state,
+                GONE if _is_gone(project, record.path) else record.state,
                 record.reason,
             )
 
@@ -88,13 +89,13 @@ def history_of(project: Project, pipeline: Pipeline, path: str) -> Iterator[Mark
     """Return the older editions of a file that the table took in, newest first."""
     taken = taken_by(project, pipeline)
     newest = taken.by_path([path]).get(path)
-    seen = {newest.generation} if newest else set()
+    seen = {(newest.generation, newest.state)} if newest else set()
     for generation, _ in islice(taken.history(), _EDITIONS_SEARCHED):
         mark = taken.at_generation(generation).by_path([path]).get(path)
         if mark is None:
             return
-        if mark.generation not in seen:
-            seen.add(mark.generation)
+        if (mark.generation, mark.state) not in seen:
+            seen.add((mark.generation, mark.state))
             yield replace(mark, state=SUPERSEDED) if mark.state == PUBLISHED else mark
 
 
@@ -115,14 +116,20 @@ def replay(project: Project, pipeline: Pipeline, slot: Slot) -> Outcome:
     store, target = project.store(pipeline.target.store), pipeline.target
 
     def intake(place: Place) -> Intake:
-        held = place.taken().aside
-        rows = list(rows_of(store, target.name, held))
-        labels = [one.label for one in held]
-        if not rows:
+        taken = place.taken()
+        held = {one: list(rows_of(store, target.name, [one])) for one in taken.aside}
+        if not any(held.values()):
             raise Misuse(f"No row of {pipeline.name} is set aside.", fix="See: twice quarantine list")
-        return tracked.replaying(place, rows, labels)
+        rows = [row for one, found in held.items() for row in _due(taken, one, found)]
+        return tracked.replaying(place, rows, [one.label for one in held])
 
     return _published(project, pipeline, intake)
+
+
+def _due(taken: Taken, aside: Aside, rows: Sequence[AsideRow]) -> Iterator[AsideRow]:
+    """Return rows of what their files hold still; those of a file that was taken in anew since were judged anew with it."""
+    marks = taken.by_path({row.file for row in rows})
+    return (row for row in rows if row.file not in marks or marks[row.file].generation <= aside.generation)
 
 
 def note_all(project: Project, pipeline: Pipeline) -> int:

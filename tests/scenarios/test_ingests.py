@@ -8,11 +8,12 @@ import pytest
 
 import twice
 from inboxes import COLUMN
-from twice.errors import BadFile, Fenced, Misuse, NotPublished, ProofGone, Waiting
+from twice.errors import BadFile, Fenced, InputsMoved, Misuse, NotPublished, ProofGone, Waiting
 from twice.faults import Died, armed, dying_at
 from twice.handovers import take_over
 from twice.intakes import forget, history_of, note_all, sweep_beside
 from twice.origins import origins_of
+from twice.sources.contents import look_into
 from worlds import once_at
 
 REPLACING = {"file_column": COLUMN, "on_changed_file": "replace"}
@@ -153,6 +154,41 @@ def test_a_copy_counts_once_the_original_is_replaced(make_inbox):
     assert inbox.ids() == "abcz"
 
 
+def test_86_a_file_that_becomes_a_copy_of_another_loses_its_old_rows(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.drop_in("b.jsonl", "de")
+    inbox.run()
+    inbox.drop_in("a.jsonl", "de")
+    outcome = inbox.run()
+    assert (outcome.state, outcome.rows, inbox.ids()) == ("published", 0, "de")
+    assert (inbox.marks()["a.jsonl"].state, inbox.states()["a.jsonl"]) == ("seen", "seen")
+    assert inbox.run().state == "skipped"
+    inbox.drop_in("b.jsonl", "f")
+    inbox.run()
+    assert inbox.ids() == "def"
+    assert inbox.run().state == "skipped"
+
+
+def test_86_files_that_change_places_are_taken_in_anew_in_one_publish(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.drop_in("b.jsonl", "de")
+    inbox.run()
+    inbox.drop_in("a.jsonl", "de")
+    inbox.drop_in("b.jsonl", "abc")
+    assert (inbox.run().generation, inbox.ids()) == (2, "abcde")
+    assert inbox.table_rows("id", COLUMN)[-1] == ("e", "landing/a.jsonl")
+    assert inbox.run().state == "skipped"
+
+
+def test_86_a_copy_is_listed_although_there_was_nothing_to_publish(filled):
+    filled.run()
+    filled.drop_in("d.jsonl", "abc")
+    assert filled.run().state == "skipped"
+    assert filled.states()["d.jsonl"] == "seen"
+
+
 def test_88_killed_between_rows_and_bookkeeping(filled):
     def die():
         raise KeyboardInterrupt
@@ -225,6 +261,17 @@ def test_a_file_that_changes_while_it_is_read_is_not_published(filled):
     assert set(filled.states().values()) == {"failed"}
     assert filled.run().rows == 3
     assert filled.ids() == "deq"
+
+
+def test_a_file_that_goes_away_before_it_is_read_is_what_the_run_tells_of(filled):
+    path = filled.folder / "landing/a.jsonl"
+    with (
+        pytest.raises(InputsMoved, match=r"'landing/a.jsonl' changed while"),
+        armed(once_at("stage.before", path.unlink)),
+    ):
+        filled.run()
+    assert filled.records() == []
+    assert filled.run().rows == 2
 
 
 def test_104_twins_with_other_cuts(inbox):
@@ -402,6 +449,66 @@ def test_87_one_bad_file_is_set_aside_and_a_retry_takes_only_it(make_inbox):
     outcome = inbox.run()
     assert (outcome.rows, inbox.ids()) == (1, "abcd")
     assert inbox.states()["bad.jsonl"] == "published"
+
+
+NOT_TEXT = b'{"id": "\xff\xfe", "n": 1}\n'
+
+
+def test_87_a_file_that_is_bad_in_between_keeps_its_rows_until_it_is_whole(make_inbox):
+    inbox = make_inbox(source={**REPLACING, "on_bad_file": "set_aside"})
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    (inbox.folder / "landing/a.jsonl").write_bytes(NOT_TEXT)
+    inbox.run()
+    mark = inbox.marks()["a.jsonl"]
+    assert (mark.state, mark.rows, inbox.ids()) == ("set aside", 3, "abc")
+    assert mark.reason.endswith("The table has the rows of its older content.")
+    inbox.drop_in("b.jsonl", "abc")
+    assert inbox.run().state == "skipped"
+    inbox.drop_in("a.jsonl", "de")
+    inbox.run()
+    assert inbox.ids() == "abcde"
+    assert inbox.table_rows(COLUMN)[0] == ("landing/a.jsonl",)
+    assert inbox.run().state == "skipped"
+
+
+def test_87_a_file_that_is_whole_again_as_it_was_is_published_still(make_inbox):
+    inbox = make_inbox(source={**REPLACING, "on_bad_file": "set_aside"})
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    (inbox.folder / "landing/a.jsonl").write_bytes(NOT_TEXT)
+    inbox.run()
+    inbox.drop_in("a.jsonl", "abc")
+    outcome = inbox.run()
+    assert (outcome.state, outcome.rows, inbox.ids()) == ("published", 0, "abc")
+    assert (inbox.marks()["a.jsonl"].state, inbox.marks()["a.jsonl"].rows) == ("published", 3)
+    assert inbox.run().state == "skipped"
+
+
+@pytest.mark.parametrize("meanwhile", ["goes away", "is cut short"])
+def test_87_a_file_that_changes_while_it_is_looked_at_is_not_taken_for_bad(make_inbox, monkeypatch, meanwhile):
+    inbox = make_inbox(source={"on_bad_file": "set_aside"})
+    inbox.drop_in("a.jsonl", "abc")
+    path = inbox.drop_in("b.jsonl", "de")
+    whole, looked = path.read_bytes(), []
+
+    def look(name, *rest):
+        if name == "landing/b.jsonl" and not looked:
+            looked.append(name)
+            path.unlink() if meanwhile == "goes away" else path.write_bytes(NOT_TEXT)
+        return look_into(name, *rest)
+
+    monkeypatch.setattr("twice.sources.tracked.look_into", look)
+    outcome = inbox.run()
+    assert (outcome.rows, set(inbox.marks())) == (3, {"a.jsonl"})
+    path.write_bytes(whole)
+    assert inbox.run().rows == 2
+
+
+def test_an_ingest_is_told_its_format_once_and_for_all():
+    with pytest.raises(Misuse, match=r"format of 'landing/\*' cannot be told"):
+        twice.files("landing/*", schema="id string", track=True)
+    twice.files("landing/*", schema="id string", format="json", track=True)
 
 
 def test_a_bad_file_alone_is_set_aside_without_rows(make_inbox):

@@ -54,7 +54,7 @@ def test_91_poison_rows_are_set_aside_and_counted(inbox):
     assert "id" in found[0][2]
     assert "n" in found[1][2]
     assert "n >= 0" in found[2][2]
-    assert inbox.marks()["a.jsonl"].rows == 5
+    assert inbox.marks()["a.jsonl"].rows == 2
     again = inbox.run()
     assert (again.state, again.quarantined) == ("skipped", 3)
     assert aside_of(inbox) == found
@@ -70,9 +70,27 @@ def test_91_a_replay_after_a_fix_publishes_each_row_once(make_inbox, inbox):
     outcome = replay(inbox.project, inbox.pipeline, inbox.pipeline.slot())
     assert (outcome.rows, outcome.parsed, outcome.quarantined) == (1, 3, 2)
     assert inbox.ids() == "abde"
+    assert {name: (mark.rows, mark.generation) for name, mark in inbox.marks().items()} == {
+        "a.jsonl": (3, 1),
+        "b.jsonl": (1, 2),
+    }
     assert [line for _, line, _ in aside_of(inbox)] == [3, 4]
     assert replay(inbox.project, inbox.pipeline, inbox.pipeline.slot()).rows == 0
     assert inbox.ids() == "abde"
+    assert inbox.run().state == "skipped"
+
+
+def test_91_a_replay_brings_back_nothing_of_a_content_that_was_replaced(make_inbox):
+    inbox = make_inbox(source={**SETTINGS["source"], "file_column": COLUMN, "on_changed_file": "replace"})
+    inbox.drop_in_text("a.jsonl", GOOD + BAD)
+    inbox.run()
+    inbox.drop_in_text("a.jsonl", '{"id": "x", "n": 1}\n{"id": "y", "n": -1}\n')
+    inbox.run()
+    assert len(aside_of(inbox)) == 4
+    inbox.source = {**inbox.source, "rules": []}
+    outcome = replay(inbox.project, inbox.pipeline, inbox.pipeline.slot())
+    assert (outcome.rows, inbox.ids(), aside_of(inbox)) == (1, "xy", [])
+    assert inbox.marks()["a.jsonl"].rows == 2
     assert inbox.run().state == "skipped"
 
 

@@ -18,9 +18,9 @@ from twice.errors import Misuse
 from twice.sources.contents import Look, check_beginning, check_same_columns, look_into
 from twice.sources.judging import good_rows
 from twice.sources.listing import bad, spark_path
-from twice.sources.marking import FileMark, is_still, token
+from twice.sources.marking import FileMark, is_as_marked, token
 from twice.sources.origins import check_one_name_each, with_origin
-from twice.sources.sifting import Sifted, sift
+from twice.sources.sifting import FileRows, Sifted, sift
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,16 +76,7 @@ class FileSet:
         return marker + [mark.path for mark in self.marks if not self._still(mark)]
 
     def _still(self, mark: FileMark) -> bool:
-        try:
-            if (
-                os.path.realpath(os.path.join(self.root, mark.path)) != mark.real
-                or token(os.stat(mark.real)) != mark.token
-            ):
-                return False
-            # A change in the same granule of the clock as the first look leaves the token as it was.
-            return not mark.young or is_still(mark)
-        except OSError:
-            return False
+        return is_as_marked(self.root, mark)
 
     def check(self) -> None:
         """Refuse files whose first or last bytes tell that Spark would misread them without a word."""
@@ -98,11 +89,13 @@ class FileSet:
         return self
 
     def counts(self) -> Mapping[str, int | None]:
-        """Return how many rows each file has; None where only Spark can tell. Every file is read to its end, once.
+        """Return how many rows each file hands on; None where only Spark can tell. Every file is read to its end, once.
 
         Raises:
             BadFile: A file cannot be used.
         """
+        if self.sifted:
+            return {mark.path: self.sifted.files.get(mark.path, FileRows()).handed for mark in self.marks}
         return {mark.path: self._look(mark).rows for mark in self.marks}
 
     def sift(self, engine: Any) -> Sifted | None:

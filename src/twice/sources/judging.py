@@ -34,10 +34,6 @@ _MOST_FIELDS = 20480
 _LARGEST_VARIANT = 16 << 20
 # A brace that something follows: only then a line may hold more than one object.
 _GOES_ON = r"\}\s*[^\s\]\}]"
-_HALF_PAIR = (
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
 # What a row of a Parquet file is written with as JSON, and read back with: nothing of a time gets lost.
 _EXACT = {
     "ignoreNullFields": "false",
@@ -194,7 +190,7 @@ def _json_answer(answer: Any, torn: Any, options: dict[str, str]) -> Any:
     listed = F.concat(F.lit("["), line, F.lit("]"))
     objects = F.size(F.from_json(listed, "array<map<string,string>>", options))
     several = line.rlike(_GOES_ON) & (F.coalesce(objects, F.lit(0)) != 1)
-    half = line.contains(r"\u") & F.replace(line, F.lit(r"\\"), F.lit("")).rlike(_HALF_PAIR)
+    half = line.contains(r"\u") & F.replace(line, F.lit(r"\\"), F.lit("")).rlike(reasons.HALF_PAIR)
     return (
         answer.when(parsed.isNull() | parsed.getField(_BAD).isNotNull(), torn)
         .when(several, F.lit(reasons.SEVERAL))

@@ -82,9 +82,15 @@ def _hasher(algorithm: str) -> Any:
     return xxhash.xxh3_128()
 
 
-def is_still(mark: FileMark) -> bool:
-    """Tell whether the bytes of a file are what they were."""
-    return content_hash(mark.real, mark.content.partition(":")[0]) == mark.content
+def is_as_marked(root: str, mark: FileMark) -> bool:
+    """Tell whether a file is what it was at the first look."""
+    try:
+        if os.path.realpath(os.path.join(root, mark.path)) != mark.real or token(os.stat(mark.real)) != mark.token:
+            return False
+        # A change in the same granule of the clock as the first look leaves the token as it was.
+        return not mark.young or content_hash(mark.real, mark.content.partition(":")[0]) == mark.content
+    except OSError:
+        return False
 
 
 def token(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,13 +21,13 @@ from twice.asides import AsideRow
 from twice.errors import BadFile, Misuse, NotPublished, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import parse_length
-from twice.marks import FORGOTTEN, PUBLISHED, SET_ASIDE, Mark, Taken
+from twice.marks import FORGOTTEN, PUBLISHED, SEEN, SET_ASIDE, Mark, Taken
 from twice.sources import walking
 from twice.sources.contents import Look, check_beginning, look_into
 from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.sources.listing import misnamed
-from twice.sources.marking import ALGORITHMS, FileMark, mark_files
+from twice.sources.marking import ALGORITHMS, FileMark, content_hash_of, is_as_marked, mark_files
 from twice.sources.walking import Entry, walk
 
 CHANGED = ("refuse", "replace", "ignore", "apply")
@@ -47,6 +48,7 @@ _CANNOT_BE_READ = {
     walking.SPECIAL: "is not a regular file.",
     walking.UNREADABLE: "cannot be looked at.",
 }
+_STILL_WRITTEN = "it is still being written"
 # Stands for the file's own name in the name of its marker.
 _OWN_NAME = "{file}"
 
@@ -96,6 +98,8 @@ class Tracked:
                 "on_changed_file='replace' has to find the rows of a file again.",
                 fix='Add file_column="source_file", a column that carries each row\'s file, and keep it in the transform.',
             )
+        # Told once and for all, and not by the files that happen to be there: a run that finds none needs it too.
+        self.files.form_of([])
 
     @property
     def pattern(self) -> str:
@@ -128,7 +132,7 @@ class Tracked:
         for path in paths:
             if path not in found or found[path].state == FORGOTTEN:
                 raise Misuse(f"{place.slot.target.text} has no file {path!r}.", fix="See: twice files")
-        marks = tuple(replace(found[path], state=FORGOTTEN, reason="forgotten on request") for path in paths)
+        marks = tuple(_forgotten(found[path]) for path in paths)
         return Intake(self, _none_of(self.files, place.root), marks, taken)
 
     def replaying(self, place: Place, rows: Sequence[AsideRow], labels: Sequence[str]) -> Intake:
@@ -146,7 +150,7 @@ class Intake:
         files: The files, and rows set aside earlier, that are read.
         marks: Marks that change with the publish; those of files that are read lack their rows until they are counted.
         taken: What the target had taken in before.
-        leaving: Files whose older rows leave.
+        leaving: Files whose older rows leave; new ones come in their place, unless the file is a copy of another one now.
         waiting: Files that are left for later, each with the reason.
         copies: Files whose content is known under another name, which is named.
         more: How many files are left to later runs.
@@ -169,9 +173,9 @@ class Intake:
         return not (self.marks or self.replayed)
 
     @property
-    def reads(self) -> bool:
-        """Tell whether there are rows to read."""
-        return bool(self.files.marks or self.files.again)
+    def moves_rows(self) -> bool:
+        """Tell whether rows come or go."""
+        return bool(self.files.marks or self.files.again or self.leaving)
 
     @property
     def facts(self) -> Any:
@@ -226,6 +230,8 @@ class _Sorting:
         self.waiting: dict[str, str] = {}
         self.copies: dict[str, str] = {}
         self.contents: dict[str, str] = {}
+        self.brought: dict[str, str] = {}
+        self.passed_over: list[tuple[FileMark, Mark | None]] = []
         self.looks: dict[str, Look] = {}
         self.bytes = 0
 
@@ -238,6 +244,7 @@ class _Sorting:
                 more = len(there) - number
                 break
             self._sort(mark, known)
+        self._sort_copies_again()
         files = FileSet(self.source.files, self.place.root, tuple(self.chosen), self._format()).with_looks(self.looks)
         return Intake(
             self.source,
@@ -249,6 +256,19 @@ class _Sorting:
             self.copies,
             more,
         )
+
+    def _sort_copies_again(self) -> None:
+        """Take in copies of what leaves in this very run, so that no content is missing for the time of a run."""
+        again, self.passed_over = self.passed_over, []
+        for mark, known in again:
+            if not self._holder(mark.content) and not self._is_full(mark):
+                del self.copies[mark.path]
+                self.marks = [one for one in self.marks if one.path != mark.path]
+                self._sort(mark, known)
+        if not self.chosen and not self.source.files.schema:
+            # Without files or a schema nobody knows the columns of no rows: a later run lets the old rows leave.
+            self.marks = [mark for mark in self.marks if mark.path not in self.leaving]
+            self.leaving = []
 
     def _format(self) -> str:
         return self.source.files.form_of([mark.path for mark in self.chosen])
@@ -273,13 +293,14 @@ class _Sorting:
         settled: list[Entry] = []
         young: list[Entry] = []
         for entry in entries:
-            age = now - entry.mtime_ns / 1e9
+            # A time that is yet to come was set by hand, or by a clock that is ahead.
+            age = now - (entry.mtime_ns if entry.mtime_ns / 1e9 <= now else entry.ctime_ns) / 1e9
             if self.source.done and not self._is_done(entry.path):
                 self.waiting[entry.path] = f"its marker {self._marker(entry.path)!r} is not there"
-            elif 0 <= age < quiet:
+            elif abs(age) < quiet:
                 self.waiting[entry.path] = f"it changed less than {self.source.quiet_for} ago"
             else:
-                (young if abs(age) < _GROWING_SECONDS else settled).append(entry)
+                (young if age < _GROWING_SECONDS else settled).append(entry)
         return sorted([*settled, *self._grown_up(young)], key=_oldest_first)
 
     def _grown_up(self, young: Sequence[Entry]) -> Iterator[Entry]:
@@ -295,7 +316,7 @@ class _Sorting:
             if (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns):
                 yield entry
             else:
-                self.waiting[entry.path] = "it is still being written"
+                self.waiting[entry.path] = _STILL_WRITTEN
 
     def _is_done(self, path: str) -> bool:
         return os.path.isfile(os.path.join(self.place.root, self._marker(path)))
@@ -307,14 +328,42 @@ class _Sorting:
     def _marked(self, entries: Sequence[Entry]) -> Iterator[tuple[FileMark, Mark | None]]:
         """Hash the files in turn, and find what is known of each name."""
         for start in range(0, len(entries), _HASHED_AT_ONCE):
-            paths = [entry.path for entry in entries[start : start + _HASHED_AT_ONCE]]
+            found = {entry.path: (entry.size, entry.mtime_ns) for entry in entries[start : start + _HASHED_AT_ONCE]}
+            paths = list(found)
             known = self.taken.by_path(paths)
-            marked = list(self._hashed(paths))
+            marked = []
+            for mark in self._hashed(paths):
+                if (mark.size, mark.token[2]) == found[mark.path]:
+                    marked.append(mark)
+                else:
+                    self.waiting[mark.path] = _STILL_WRITTEN
             self.contents.update(
                 (content, mark.path) for content, mark in self.taken.by_content([one.content for one in marked]).items()
             )
+            self._find_other_hashes(marked)
             for mark in marked:
                 yield mark, known.get(mark.path)
+
+    def _find_other_hashes(self, marked: Sequence[FileMark]) -> None:
+        """Find contents, too, that were taken in while another algorithm was declared."""
+        for algorithm in self.taken.hashes - {self.source.hash}:
+            hashed = {mark.path: self._content_by(algorithm, mark) for mark in marked}
+            found = self.taken.by_content(hashed.values())
+            for mark in marked:
+                if hashed[mark.path] in found:
+                    self.contents.setdefault(mark.content, found[hashed[mark.path]].path)
+
+    def _content_by(self, algorithm: str, mark: FileMark) -> str:
+        """Hash a file by another algorithm; one that cannot be read any more is told of when it is read."""
+        if algorithm == self.source.hash:
+            return mark.content
+        with suppress(BadFile):
+            return content_hash_of(self.place.root, mark.path, algorithm)
+        return ""
+
+    def _has_content(self, mark: FileMark, known: Mark) -> bool:
+        """Tell whether a file has the content that is known under its name, by whichever algorithm."""
+        return bool(known.content) and known.content == self._content_by(known.content.partition(":")[0], mark)
 
     def _hashed(self, paths: Sequence[str]) -> Iterator[FileMark]:
         """Hash files; one that went away meanwhile waits, and one that cannot be read is bad."""
@@ -345,19 +394,43 @@ class _Sorting:
 
     def _sort(self, mark: FileMark, known: Mark | None) -> None:
         """Decide what becomes of one file."""
-        if known and known.content == mark.content and known.state in (PUBLISHED, SET_ASIDE):
+        if known and known.state in (PUBLISHED, SET_ASIDE) and self._has_content(mark, known):
+            if known.state == SET_ASIDE and known.is_there:
+                # It was bad in between, and is again what the table holds.
+                whole = replace(known, size=mark.size, mtime_ns=mark.token[2], state=PUBLISHED, reason="")
+                self.marks.append(whole)
             return  # only touched
-        if known and known.state == PUBLISHED and not self._takes_change(mark.path):
+        if known and known.is_there and known.state != FORGOTTEN and not self._takes_change(mark.path):
             return
-        other = self.contents.get(mark.content)
+        other = self._holder(mark.content)
         if other and other != mark.path and self.source.on_copied_file == "skip":
-            self.copies[mark.path] = other
+            self._pass_over(mark, known, other)
             return
         why = self._why_bad(mark)
-        if why:
+        if not why:
+            self._take(mark, known)
+        elif is_as_marked(self.place.root, mark):
             self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SET_ASIDE), why)
+        else:
+            # What was looked into is not what was hashed: it says nothing about that content.
+            self.waiting[mark.path] = _STILL_WRITTEN
+
+    def _holder(self, content: str) -> str | None:
+        """Name the file from which the table will have this content; what leaves with this publish does not count."""
+        there = self.contents.get(content)
+        return self.brought.get(content) or (None if there in self.leaving else there)
+
+    def _pass_over(self, mark: FileMark, known: Mark | None, other: str) -> None:
+        """Leave a copy out; what the table has of an older content of this file leaves."""
+        self.copies[mark.path] = other
+        self.passed_over.append((mark, known))
+        replaces = self.source.on_changed_file == "replace"
+        if known is None or (known.state, known.content) == (SEEN, mark.content) or (known.is_there and not replaces):
             return
-        self._take(mark, known)
+        if replaces and known.is_there:
+            self._leaves(known)
+        reason = f"has the content of {other}"
+        self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SEEN, reason))
 
     def _why_bad(self, mark: FileMark) -> str:
         """Say why a file cannot be used; where that fails the run, its end is looked at when it is read."""
@@ -376,10 +449,29 @@ class _Sorting:
     def _take(self, mark: FileMark, known: Mark | None) -> None:
         self.chosen.append(mark)
         self.bytes += mark.size
-        self.contents[mark.content] = mark.path
+        self.brought[mark.content] = mark.path
         self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, PUBLISHED))
-        if known and known.state != SET_ASIDE and self.source.files.file_column:
-            self.leaving.append(mark.path)
+        if known and known.is_there:
+            self._leaves(known)
+
+    def _leaves(self, known: Mark) -> bool:
+        """Let the older rows of a file leave, if they can be told by their column.
+
+        Raises:
+            NotPublished: They have to leave, and came in before there was the column.
+        """
+        column = self.source.files.file_column
+        if column and self.taken.column_of(known) == column:
+            if known.path not in self.leaving:
+                self.leaving.append(known.path)
+            return True
+        if known.state == PUBLISHED and self.source.on_changed_file == "replace":
+            raise NotPublished(
+                f"The file {known.path!r} has other content now, and its older rows do not carry it in {column!r}.",
+                "They came in before the column was declared, and would stay beside the new ones; nothing was published.",
+                "Give the new content a new name, or write to a new target that has the column from its first rows on.",
+            )
+        return False
 
     def _takes_change(self, path: str) -> bool:
         """Tell whether a known name with new content is taken in.
@@ -399,21 +491,34 @@ class _Sorting:
         return True
 
     def _refuse(self, mark: Mark, why: str) -> None:
-        """Set a bad file aside, once, or fail.
+        """Set a bad file aside, once, or fail. Rows of an older content stay, and the mark tells of them.
 
         Raises:
             BadFile: Bad files fail the run.
         """
         known = self.taken.by_path([mark.path]).get(mark.path)
-        if known and known.state == SET_ASIDE and known.content == mark.content:
+        if known and known.state == SET_ASIDE and (known.content == mark.content or _same_look(known, mark)):
             return
         if self.source.files.on_bad_file != "set_aside":
             raise BadFile(mark.path, why)
+        if known and known.is_there:
+            mark = replace(mark, content=known.content, rows=known.rows, generation=known.generation)
+            why += " The table has the rows of its older content."
         self.marks.append(replace(mark, reason=why))
+
+
+def _same_look(one: Mark, other: Mark) -> bool:
+    return (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 
 
 def _oldest_first(entry: Entry) -> tuple[int, str]:
     return (entry.mtime_ns, entry.path)
+
+
+def _forgotten(mark: Mark) -> Mark:
+    """Return the mark of a file that is looked at anew; its content stays known while its rows are in the table."""
+    content, rows = (mark.content, mark.rows) if mark.is_there else ("", None)
+    return replace(mark, state=FORGOTTEN, reason="forgotten on request", content=content, rows=rows)
 
 
 def _none_of(files: Files, root: str) -> FileSet:
