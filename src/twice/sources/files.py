@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from twice import placeholders
 from twice.errors import Misuse, NotPublished, Waiting, suggestion
@@ -161,7 +162,11 @@ class Files:
 
     def option(self, name: str, default: str = "") -> str:
         """Return one of Spark's options, whose names ignore case."""
-        return {key.lower(): str(value) for key, value in self.options.items()}.get(name.lower(), default)
+        return self._lowered.get(name.lower(), default)
+
+    @cached_property
+    def _lowered(self) -> Mapping[str, str]:
+        return {key.lower(): str(value) for key, value in self.options.items()}
 
     @property
     def encoding(self) -> str:
@@ -178,9 +183,9 @@ class Files:
         """What stands between the fields of a CSV file."""
         return (self.option("sep") or self.option("delimiter", ",")).replace("\\t", "\t")
 
-    @property
+    @cached_property
     def declared_columns(self) -> list[str]:
-        """The columns of the schema that files have."""
+        """The columns of the schema that files have; asked for with every file."""
         return [name for name in schema_columns(self.schema or "") if name != _CORRUPT]
 
     @property
