@@ -201,7 +201,7 @@ def _misreading(name: str, source: Files, form: str) -> CsvLines | JsonLines:
     if form == "json":
         return JsonLines(name, source.declared_columns)
     quote, escape = source.option("quote", '"'), source.option("escape", "\\")
-    return CsvLines(name, source.separator, quote, escape, source.option("comment").encode())
+    return CsvLines(name, source.declared_columns, source.separator, quote, escape, source.option("comment").encode())
 
 
 def _check_disguise(name: str, path: str, source: Files) -> None:
