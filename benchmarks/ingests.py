@@ -6,7 +6,7 @@ reads the folder, hashes what is unknown, and asks for marks of the same path an
 of their own, taken in turns; each tells its CPU time and the most memory that it ever held.
 
 Besides: hashing against a loop with md5, a million marks recorded beside the table and in the ledger, and, with
-`--only stream`, Spark's own file stream source over the same folder.
+`--only stream`, Spark's own file stream source over the same folder; with `--only small` see `small_files`.
 """
 
 import argparse
@@ -270,6 +270,10 @@ def main() -> None:
             decisions(root, given.files, given.times)
         if "stream" in parts:
             streaming(root / "stream", given.files, given.times)
+        if "small" in parts:
+            from small_files import small_files
+
+            small_files(root / "small", min(given.files, NEW), given.times)
 
 
 if __name__ == "__main__":

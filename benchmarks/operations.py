@@ -29,7 +29,7 @@ from twice.ledger.tallies import count_all
 from twice.runs import Receipt, Slot, Target
 
 PIPELINES = 30
-REPETITIONS = 15
+REPETITIONS = 9
 QUESTIONS = (
     ("status",),
     ("runs",),

@@ -11,6 +11,8 @@ TELLING = {
         "stateful by history",
         "proxy",
     ),
+    "test_81_death_while_rows_are_adopted": ("postgres",),
+    "test_81_death_while_change_rows_are_removed": ("postgres",),
     "test_a_reader_sees_all_of_the_old_rows_or_all_of_the_new_ones": ("slice", "merger", "proxy", "cleaner"),
     "test_a_first_pass_and_a_correction_side_by_side": ("slice", "append", "table by name"),
     "test_a_death_among_neighbours": ("slice",),

@@ -123,6 +123,7 @@ QUESTIONS: dict[str, Question] = {
                 "full": "all rows of the table, or of the slot's own part of it",
                 "increments": "changes: rows that are new, changed or deleted since the last run",
                 "events": "new rows only, which never change afterwards",
+                "files": "files of a folder that fills, some of them late, sent twice or not whole yet",
                 "stream": "batches of a stream, which may be cut differently when it is replayed",
             },
         ),
@@ -155,6 +156,7 @@ TREE = Fork(
                     {YES: Fork("backfills", {YES: "replayed changes", NO: "changes"}), NO: "changes without a key"},
                 ),
                 "events": Fork("keys", {YES: "events", NO: "events without a key"}),
+                "files": Fork("keys", {YES: "files", NO: "files without a key"}),
                 "stream": Fork(
                     "all_or_nothing",
                     {YES: "stream together", NO: Fork("keys", {YES: "stream", NO: "stream without a key"})},
@@ -236,6 +238,24 @@ _SALES = """import twice
 )
 def sales(shops, web, run):
     return shops.unionByName(web)
+"""
+
+_ORDERS = """import twice
+
+
+@twice.pipeline(
+    # each file once, whenever it comes
+    source=twice.files(
+        "landing/orders/**/*.csv",
+        schema="order_id string, amount int",
+        track=True,
+        file_column="source_file",
+    ),
+    target="STORE:lake/orders",
+    pattern=PATTERN,
+)
+def orders(rows, run):
+    return rows
 """
 
 _CLICKS = """import twice
@@ -463,6 +483,49 @@ ADVICE: dict[str, Advice] = {
             ),
         ),
         declaration=_VISITS,
+    ),
+    "files": Advice(
+        situation="files that arrive in a folder, with a key in each row",
+        way=Way("dedup_insert", {"keys": ["order_id"]}),
+        why="With track=True the pipeline is an ingest: the table keeps a mark of each file that it has taken in, and a "
+        "run takes in the others, however late they come. The key keeps out a row that two files hold.",
+        cost="A run walks the folder, reads every new file once more for its hash, and looks for the new keys in the "
+        "table. Runs of one ingest go one after the other.",
+        not_protected=(
+            "A correction: the row that came first stays.",
+            "A file that is rewritten to the same size, and given its old time again: it is not looked into.",
+            "Keys that are made on delivery, of a clock or of a random number: every delivery looks new.",
+        ),
+        alternatives=(
+            Way("merger", {"keys": ["order_id"]}, "takes the newest delivery of a row instead of the first"),
+            Way(
+                "transactional_writer",
+                difference="adds the rows of each file as they are, which is cheaper; a row that two files hold is "
+                "there twice",
+            ),
+        ),
+        declaration=_ORDERS,
+    ),
+    "files without a key": Advice(
+        situation="files that arrive in a folder, without a key",
+        way=Way("transactional_writer"),
+        why="With track=True the pipeline is an ingest: the table keeps a mark of each file that it has taken in, and a "
+        "run takes in the others, however late they come. Rows and marks appear in one publish.",
+        cost="A run walks the folder and reads every new file once more for its hash. The table is not read. Runs of "
+        "one ingest go one after the other.",
+        not_protected=(
+            "A row that stands in two files is there twice; a file with the content of another is skipped.",
+            "A file that is rewritten to the same size, and given its old time again: it is not looked into.",
+            "A file that was taken in and has other content now is refused, until on_changed_file= says what it means.",
+        ),
+        alternatives=(
+            Way(
+                "dedup_insert",
+                {"keys": ["order_id", "amount"]},
+                "takes all columns for the key, so that equal rows are there once, whichever files they stand in",
+            ),
+        ),
+        declaration=_ORDERS,
     ),
     "stream together": Advice(
         situation="stream of several inputs that must appear together",

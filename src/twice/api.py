@@ -213,6 +213,7 @@ def files(
     only_tracked = {
         "on_changed_file": (on_changed_file, "refuse"),
         "on_copied_file": (on_copied_file, "skip"),
+        "on_bad_file": (on_bad_file, "fail"),
         "quiet_for": (quiet_for, None),
         "batch_files": (batch_files, None),
         "batch_bytes": (batch_bytes, None),

@@ -60,7 +60,7 @@ def consider(job: Job, store: Store, ledger: Ledger, asked: Asked) -> Considered
     inputs = job.resolve(sight)
     reach("inputs.resolved")
     found = _fingerprint(job, inputs, sight)
-    plan = _decide(job, store, sight, ledger, asked, found, known)
+    plan = _decide(job, store, sight, ledger, asked, found, known, inputs)
     return _with_others(job, plan, inputs, found)
 
 
@@ -72,7 +72,7 @@ def reconsider(job: Job, store: Store, ledger: Ledger, asked: Asked, before: Con
     # What a target has taken in may be less now although its slot has not moved: after a restore.
     same = sight.version == base.version if job.pattern.takes_in else True
     if same and sight.fence(job.slot.text) == base.fence(job.slot.text):
-        plan = _decide(job, store, sight, ledger, asked, before.fingerprint, known)
+        plan = _decide(job, store, sight, ledger, asked, before.fingerprint, known, before.inputs)
         return _with_others(job, plan, before.inputs, before.fingerprint)
     # Inputs that were resolved before that publish may be the older ones.
     return consider(job, store, ledger, asked)
@@ -173,8 +173,16 @@ def _fingerprint(job: Job, inputs: Mapping[str, Inputs], sight: Sight) -> str:
 
 
 def _decide(
-    job: Job, store: Store, sight: Sight, ledger: Ledger, asked: Asked, fingerprint: str, known: Sequence[Receipt]
+    job: Job,
+    store: Store,
+    sight: Sight,
+    ledger: Ledger,
+    asked: Asked,
+    fingerprint: str,
+    known: Sequence[Receipt],
+    inputs: Mapping[str, Inputs],
 ) -> Plan:
+    intake = intake_of(inputs)
     question = Question(
         slot=job.slot,
         pattern=job.pattern,
@@ -186,6 +194,7 @@ def _decide(
         known=known,
         accepted=ledger.accepted(job.accepts),
         asked=asked,
+        takes_in=bool(intake and not intake.nothing),
         past=partial(_past, store, job.table),
     )
     return decide(question, sight)

@@ -44,7 +44,8 @@ class Asked:
 class Question:
     """Everything a decision depends on.
 
-    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on.
+    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` tells that
+    there is something which the table lacks, whatever was published before: after a restore it may be the same files again.
     """
 
     slot: Slot
@@ -57,6 +58,7 @@ class Question:
     known: Sequence[Receipt]
     accepted: str
     asked: Asked
+    takes_in: bool = False
     past: Callable[[], Past] = Past
 
 
@@ -72,6 +74,7 @@ def decide(question: Question, sight: Sight) -> Plan:
     _check_owner(question, sight)
     _check_ledger_ahead(question, sight)
     _check_neighbours(question.slot, sight)
+    _check_takes_in(question, sight)
     if question.asked.following:
         return _next_of_replay(question, sight)
     superseded = question.pattern.superseded(question.slot, sight) if question.asked.resuming else ""
@@ -220,6 +223,24 @@ def _check_neighbours(slot: Slot, sight: Sight) -> None:
             )
 
 
+def _check_takes_in(question: Question, sight: Sight) -> None:
+    """What an ingest has taken in is told by its marks: a publish without them would have all files come again."""
+    name = question.slot.target.text
+    for text, receipt in sight.receipts.items():
+        if receipt.marks and not question.pattern.takes_in:
+            raise Misuse(
+                f"{name} takes in files, each once; {question.slot.pipeline!r} would publish to it in another way.",
+                "Which files were taken in would not be known any more.",
+                "Go on with track=True, or write to a new target.",
+            )
+        if question.pattern.takes_in and not receipt.marks:
+            raise Misuse(
+                f"{name} was published to without marks of files ({Slot.parse(text).label}).",
+                "Files whose rows are there would be taken in once more.",
+                "Take files in at a new target, or leave track=True out.",
+            )
+
+
 def _check_proof(question: Question, sight: Sight) -> None:
     reason = sight.ended.get(question.slot.text)
     if reason is None or question.asked.force or question.asked.accept:
@@ -265,12 +286,12 @@ def _why_not(question: Question, sight: Sight) -> str:
 
 
 def _is_current(question: Question, before: Receipt) -> bool:
-    same_inputs = bool(question.fingerprint) and before.fingerprint == question.fingerprint
+    same_inputs = bool(question.fingerprint) and before.fingerprint == question.fingerprint and not question.takes_in
     return same_inputs and not (question.rerun_on_code and before.code != question.code)
 
 
 def _why_again(question: Question, before: Receipt) -> str:
-    if question.pattern.takes_in and before.fingerprint != question.fingerprint:
+    if question.takes_in:
         return "there are new files"
     if question.asked.force:
         return "asked for with --force"

@@ -68,7 +68,8 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
     rows = intake.files.counts()
     made = [_made(mark, rows, receipt.generation) for mark in intake.marks] + _grown(intake)
     aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
-    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, before.marks if before else "", aside)
+    previous, column = before.marks if before else "", intake.source.files.file_column or ""
+    label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, previous, aside, column)
     try:
         # A second try of the same attempt may come to the same marks.
         if store.beside(table, label) != body:

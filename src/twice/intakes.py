@@ -76,7 +76,7 @@ def files_of(project: Project, pipeline: Pipeline) -> Iterator[Mark]:
                 record.content,
                 record.rows,
                 record.generation,
-                record.state,
+                GONE if _is_gone(project, record.path) else record.state,
                 record.reason,
             )
 
@@ -89,13 +89,13 @@ def history_of(project: Project, pipeline: Pipeline, path: str) -> Iterator[Mark
     """Return the older editions of a file that the table took in, newest first."""
     taken = taken_by(project, pipeline)
     newest = taken.by_path([path]).get(path)
-    seen = {newest.generation} if newest else set()
+    seen = {(newest.generation, newest.state)} if newest else set()
     for generation, _ in islice(taken.history(), _EDITIONS_SEARCHED):
         mark = taken.at_generation(generation).by_path([path]).get(path)
         if mark is None:
             return
-        if mark.generation not in seen:
-            seen.add(mark.generation)
+        if (mark.generation, mark.state) not in seen:
+            seen.add((mark.generation, mark.state))
             yield replace(mark, state=SUPERSEDED) if mark.state == PUBLISHED else mark
 
 

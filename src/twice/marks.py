@@ -90,7 +90,9 @@ class Mark:
 
     @property
     def is_there(self) -> bool:
-        """Tell whether its rows are in the table; those of a file that is gone, or bad, since then stay there."""
+        """Tell whether its rows are in the table; those of a file that is gone, bad or forgotten since then stay there."""
+        if self.state == FORGOTTEN:
+            return bool(self.content)
         return self.state == PUBLISHED or (self.state in (GONE, SET_ASIDE) and self.rows is not None)
 
 
@@ -142,6 +144,8 @@ class Body:
         previous: Label of the body of the publish before, or empty.
         older: Labels of the older bodies that count with it, oldest first, each with its number of marks.
         aside: Rows that are set aside, with this body and with all that count with it.
+        hashes: Algorithms by which contents are known here and in all that count with it.
+        columns: The columns in which rows carry their file, each with the generation from which on; empty for none.
         count: How many marks it holds.
     """
 
@@ -160,6 +164,8 @@ class Body:
         self.previous: str = header["previous"]
         self.older: tuple[tuple[str, int], ...] = tuple((one, count) for one, count in header["older"])
         self.aside = tuple(Aside(*one) for one in header["aside"])
+        self.hashes: tuple[str, ...] = tuple(header["hashes"])
+        self.columns: tuple[tuple[int, str], ...] = tuple((since, column) for since, column in header["columns"])
         self.count: int = header["count"]
         self._blocks: list[int] = header["blocks"]
         sections = []
@@ -199,6 +205,8 @@ def _written(
     previous: str,
     older: Sequence[tuple[str, int]],
     aside: Sequence[Aside],
+    hashes: Iterable[str],
+    columns: Sequence[tuple[int, str]],
 ) -> tuple[str, bytes]:
     """Return the bytes of a body, and a label that follows from them."""
     states, tokens, paths, contents = bytearray(), bytearray(), bytearray(), bytearray()
@@ -216,6 +224,8 @@ def _written(
         "previous": previous,
         "older": list(older),
         "aside": [[one.label, one.rows, one.generation] for one in aside],
+        "hashes": sorted(hashes),
+        "columns": list(columns),
         "count": len(states),
         "blocks": [len(block) for block in blocks],
     }
@@ -353,13 +363,29 @@ class Taken:
         """The rows that were set aside and not read again since."""
         return self._newest.aside if self._newest else ()
 
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The algorithms by which contents are known."""
+        return frozenset(self._newest.hashes if self._newest else ())
+
+    def column_of(self, mark: Mark) -> str:
+        """Return the column in which the rows of a file carry its path, or nothing if they do not."""
+        columns = self._newest.columns if self._newest else ()
+        return next((column for since, column in reversed(columns) if since <= mark.generation), "")
+
     def adding(
-        self, marks: Iterable[Mark], generation: int, attempt: str, previous: str, aside: Sequence[Aside] = ()
+        self,
+        marks: Iterable[Mark],
+        generation: int,
+        attempt: str,
+        previous: str,
+        aside: Sequence[Aside] = (),
+        column: str = "",
     ) -> tuple[str, bytes]:
         """Return label and bytes of the body that a publish keeps: these marks, on top of what is known.
 
         `previous` is the label of the body of the publish before, whether or not it still counts. `aside` are all rows that
-        are set aside from then on.
+        are set aside from then on. `column` is where the rows that come carry their file.
         """
         fresh = {mark.path: mark for mark in marks}
         sizes = [(label, body.count) for label, (body, _) in zip(self.labels, self._layers, strict=True)]
@@ -367,7 +393,11 @@ class Taken:
         while kept and sizes[kept - 1][1] <= _TIMES_LARGER * count:
             kept -= 1
             count += sizes[kept][1]
-        return _written(self._with(fresh, kept), generation, attempt, previous, sizes[:kept], aside)
+        hashes = self.hashes.union(mark.content.partition(":")[0] for mark in fresh.values() if mark.content)
+        columns = self._newest.columns if self._newest else ()
+        if column != (columns[-1][1] if columns else ""):
+            columns = (*columns, (generation, column))
+        return _written(self._with(fresh, kept), generation, attempt, previous, sizes[:kept], aside, hashes, columns)
 
     def _with(self, fresh: Mapping[str, Mark], kept: int) -> Iterator[Mark]:
         """Return the marks of all bodies that are not kept, and fresh ones in place of older ones of the same path."""

@@ -15,6 +15,7 @@ from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
 from twice.patterns.fast_metadata_cleaner import FastMetadataCleaner
+from twice.patterns.ingest import Ingest
 from twice.patterns.keyed import KeyedFile, KeyedPartition, KeyedRows, KeyedTable
 from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
@@ -28,9 +29,11 @@ VARIANTS: dict[str, Pattern] = {
     "data_overwrite (slice)": DataOverwrite(slice="day"),
     "data_overwrite (partitions)": DataOverwrite(partitions=("day",)),
     "merger": Merger(MergeRule(("id",))),
+    "merger (ingest)": Ingest(Merger(MergeRule(("id",)))),
     "stateful_merger": StatefulMerger(MergeRule(("id",))),
     "stateful_merger (history)": StatefulMerger(MergeRule(("id",)), form="history"),
     "dedup_insert": DedupInsert(MergeRule(("id",), insert_only=True)),
+    "dedup_insert (ingest)": Ingest(DedupInsert(MergeRule(("id",), insert_only=True))),
     "fast_metadata_cleaner": FastMetadataCleaner(),
     "keyed (rows)": KeyedRows(MergeRule(("id",))),
     "keyed (partition)": KeyedPartition("slot"),
@@ -39,6 +42,7 @@ VARIANTS: dict[str, Pattern] = {
     "proxy": Proxy(),
     "transactional_writer": TransactionalWriter(),
     "transactional_writer (lineage)": TransactionalWriter(lineage="slot"),
+    "transactional_writer (ingest)": Ingest(TransactionalWriter()),
     "transactional_writer (tables)": TransactionalWriter(tables=("orders", "lines")),
 }
 

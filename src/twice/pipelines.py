@@ -65,6 +65,12 @@ class Pipeline:
         return next((source for source in self.sources.values() if isinstance(source, Tracked)), None)
 
     @property
+    def files(self) -> tuple[Files, ...]:
+        """What is read from files, whether or not they are tracked."""
+        named = (source.files if isinstance(source, Tracked) else source for source in self.sources.values())
+        return tuple(source for source in named if isinstance(source, Files))
+
+    @property
     def zone(self) -> str:
         """The zone of the calendar."""
         return self.schedule.zone if self.schedule else "UTC"

@@ -113,7 +113,7 @@ def test_json_gives_the_same_as_data(twice):
 def test_without_a_terminal_missing_options_are_named_and_nobody_is_waited_for(twice):
     said = twice("advise", "--no-keep-versions")
     assert (said.code, said.out) == (2, "")
-    assert "--data full|increments|events|stream; " in said.err
+    assert "--data full|increments|events|files|stream; " in said.err
     assert "--metadata or --no-metadata" in said.err
     assert "--keep-versions or" not in said.err
 

@@ -31,7 +31,7 @@ from twice.advice import (
 )
 from twice.errors import Misuse
 from twice.pipelines import Pipeline
-from twice.stores.registry import BUILT_IN
+from twice.stores.registry import BUILT_IN, store_class
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/choose-a-pattern.md"
 
@@ -120,6 +120,8 @@ def test_answers_that_are_not_asked_for_change_nothing(answers, end):
         ({"keep_versions": YES}, "proxy"),
         ({"data": "events", "keys": YES}, "dedup_insert"),
         ({"data": "events", "keys": NO}, "transactional_writer"),
+        ({"data": "files", "keys": YES}, "dedup_insert"),
+        ({"data": "files", "keys": NO}, "transactional_writer"),
         ({"data": "stream", "keys": NO}, "transactional_writer"),
         ({"data": "increments", "keys": NO}, "data_overwrite"),
     ],
@@ -127,6 +129,20 @@ def test_answers_that_are_not_asked_for_change_nothing(answers, end):
 )
 def test_the_situation_leads_to_its_pattern(said, pattern):
     assert advise({"keep_versions": NO, "all_or_nothing": NO, **said}).pattern == pattern
+
+
+def test_files_that_arrive_in_a_folder_are_tracked():
+    for end in ("files", "files without a key"):
+        advice = ADVICE[end]
+        for way in (advice.way, *advice.alternatives):
+            (pipeline,) = declared(advice.lines(way))
+            assert pipeline.tracked
+            assert {kind for kind in BUILT_IN if not matrix.missing(pipeline.pattern, store_class(kind))} == {
+                "memory",
+                "parquet",
+                "delta",
+                "postgres",
+            }
 
 
 # ------------------------------------------------------------------ what an advice says
@@ -160,7 +176,7 @@ def test_the_lines_of_a_pattern_that_is_there_declare_a_pipeline_with_it(advice)
     for way in (advice.way, *advice.alternatives):
         if carried(way.pattern):
             (pipeline,) = declared(advice.lines(way))
-            assert pipeline.pattern.name == way.pattern
+            assert getattr(pipeline.pattern, "inner", pipeline.pattern).name == way.pattern
             assert pipeline.target.store == advice.store
             assert pipeline.warnings == []
 
@@ -193,7 +209,7 @@ def test_a_pattern_is_carried_if_it_is_a_public_name(monkeypatch):
 
 def test_every_pattern_of_the_matrix_is_one_that_somebody_may_be_advised():
     advised = {way.pattern for advice in ADVICE.values() for way in (advice.way, *advice.alternatives)}
-    assert {pattern.name for pattern in matrix.VARIANTS.values()} <= advised
+    assert {name.partition(" ")[0] for name in matrix.VARIANTS} <= advised
 
 
 def test_the_nearest_is_the_first_alternative_that_is_there(monkeypatch):
@@ -253,7 +269,7 @@ def test_an_advice_too_early_names_what_is_missing_and_a_whole_command():
     ("answers", "told"),
     [
         ({"keep_versions": "perhaps"}, r"'perhaps' does not answer: Must every .*\n  Use one of: yes, no."),
-        ({"data": "ful"}, r"'ful' does not answer: What .*\n  Use one of: full, increments, events, stream."),
+        ({"data": "ful"}, r"'ful' does not answer: What .*\n  Use one of: full, increments, events, files, stream."),
         ({"date": "full"}, "There is no question 'date'.\n  Did you mean 'data'?"),
     ],
 )

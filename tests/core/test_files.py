@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from samples import slot_of
 
+import twice
 from twice.errors import Misuse, NotPublished
 from twice.fingerprint import Place
 from twice.sources.contents import format_of, schema_columns
@@ -432,3 +433,14 @@ def test_a_bad_declaration_is_refused_before_anything_is_read(changes, why):
 )
 def test_the_columns_of_a_schema_are_those_that_spark_would_see(schema, columns):
     assert schema_columns(schema) == columns
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"on_bad_file": "set_aside"}, {"on_changed_file": "ignore"}, {"quiet_for": "5 minutes"}, {"batch_files": 10}],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_is_about_tracked_files_is_refused_for_others(said):
+    with pytest.raises(Misuse, match=f"{next(iter(said))}= is about files that are tracked"):
+        twice.files("landing/*.csv", schema=SCHEMA, **said)
+    assert twice.files("landing/*.csv", schema=SCHEMA, track=True, **said)

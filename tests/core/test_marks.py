@@ -157,7 +157,26 @@ def test_a_path_that_was_marked_anew_is_not_known_as_it_was_before():
     assert taken.by_content(["xxh3:a.csv"]) == {}
     forgotten = beside.publish(taken, [replace(changed, state=FORGOTTEN)], 3)
     assert list(forgotten.unknown([look(before), look(changed)])) == [look(before), look(changed)]
-    assert forgotten.by_content(["xxh3:new"]) == {}
+    assert list(forgotten.by_content(["xxh3:new"])) == ["xxh3:new"], "its rows are in the table, so a copy of it is one"
+    without_rows = beside.publish(forgotten, [replace(changed, state=FORGOTTEN, content="")], 4)
+    assert without_rows.by_content(["xxh3:new"]) == {}
+
+
+def test_it_is_known_by_which_algorithms_contents_are_known_and_where_rows_carry_their_file():
+    beside = Beside()
+    taken = Taken(beside.read)
+    for generation, content, column in (
+        (1, "xxh3:a", ""),
+        (2, "sha256:b", "file"),
+        (3, "xxh3:c", "file"),
+        (4, "xxh3:d", ""),
+    ):
+        one = replace(mark(f"{generation}.csv", generation=generation), content=content)
+        label, body = taken.adding([one], generation, "attempt", taken.label, column=column)
+        beside.bodies[label] = body
+        taken = Taken(beside.read, label)
+    assert taken.hashes == {"xxh3", "sha256"}
+    assert [taken.column_of(one) for one in sorted(taken.all(), key=lambda one: one.path)] == ["", "file", "file", ""]
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 import twice
 from batches import batch
 from databases import Database, table
+from inboxes import Inbox
 from points import points_in
 from twice import faults, settings
 from twice.cli.views import _groups
 from twice.faults import Died, armed, dying_at, recording
 from twice.handovers import release, take_over
+from twice.intakes import sweep_beside
 from twice.intervals import parse_moment
 from twice.ledger import AttemptRecord
 from twice.ledger.files import note, replace_all
@@ -33,6 +36,7 @@ from worlds import World, once_at
 
 SOURCE = Path(twice.__file__).parent
 SPARK = (
+    "quarantine.py",
     "stores/postgres",
     "stores/parquet",
     "stores/delta",
@@ -104,6 +108,19 @@ def pass_over_batches(make):
     world = make()
     batch(world)
     batch(world)
+
+
+def pass_over_an_ingest(make):
+    """Take in a file with a row that is set aside, if Spark is there to judge it, and remove what counts for nothing."""
+    world = make()
+    judged = {"max_quarantined": 5} if not world.plain else {}
+    settings = {name: getattr(world, name) for name in ("kind", "spark", "database")}
+    inbox = Inbox(world.folder.with_name(f"{world.folder.name}-inbox"), source=judged, **settings)
+    inbox.drop_in_text("a.jsonl", '{"id": "a", "n": 1}\n' + ('{"id": "b", "n": "x"}\n' if judged else ""))
+    with suppress(Died), armed(dying_at("marks.kept")):
+        inbox.run()
+    inbox.run()
+    sweep_beside(inbox.project, inbox.pipeline, keep_days=-1, dry_run=False)
 
 
 def pass_over_a_move(make):
@@ -213,8 +230,9 @@ PASSES = {
         pass_over_retries,
         pass_over_lineage,
         pass_over_batches,
+        pass_over_an_ingest,
     ),
-    "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history),
+    "parquet": (pass_over_a_table, pass_over_periods, pass_over_a_history, pass_over_an_ingest),
     "delta": (pass_over_a_table, pass_over_versions, pass_over_batches),
     "postgres": (
         pass_over_a_database,

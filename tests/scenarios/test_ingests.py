@@ -17,6 +17,8 @@ from twice.origins import origins_of
 from twice.sources.contents import look_into
 from worlds import once_at
 
+# What becomes of a file is decided before any store is asked.
+ABOUT_FILES = pytest.mark.stores("memory", "postgres")
 REPLACING = {"file_column": COLUMN, "on_changed_file": "replace"}
 
 
@@ -69,6 +71,7 @@ def test_new_files_are_added_to_those_that_are_there(filled):
     assert filled.run().state == "skipped"
 
 
+@ABOUT_FILES
 def test_85_new_content_under_an_old_name_is_refused_unless_it_is_declared(filled):
     filled.run()
     filled.drop_in("b.jsonl", "wxyz")
@@ -93,6 +96,7 @@ def test_85_new_content_under_an_old_name_takes_the_place_of_the_old_rows(make_i
     assert inbox.run().state == "skipped"
 
 
+@ABOUT_FILES
 def test_85_new_content_under_an_old_name_may_be_ignored(make_inbox):
     inbox = make_inbox(source={"on_changed_file": "ignore"})
     inbox.drop_in("b.jsonl", "de")
@@ -113,6 +117,7 @@ def test_85_a_merger_applies_new_content_over_the_old_rows(make_inbox):
     assert inbox.table_rows("id", "n") == [("d", 1), ("e", 2), ("f", 2)]
 
 
+@ABOUT_FILES
 def test_a_file_that_was_only_touched_is_left_alone(filled):
     filled.run()
     os.utime(filled.folder / "landing/a.jsonl", (1, 1))
@@ -120,6 +125,7 @@ def test_a_file_that_was_only_touched_is_left_alone(filled):
     assert filled.ids() == "abcde"
 
 
+@ABOUT_FILES
 def test_86_old_content_under_a_new_name_is_skipped_and_reported(filled):
     filled.run()
     filled.drop_in("d.jsonl", "abc")
@@ -129,6 +135,7 @@ def test_86_old_content_under_a_new_name_is_skipped_and_reported(filled):
     assert filled.ids() == "abcde"
 
 
+@ABOUT_FILES
 def test_86_old_content_under_a_new_name_is_loaded_if_so_declared(make_inbox):
     inbox = make_inbox(source={"on_copied_file": "load"})
     inbox.drop_in("a.jsonl", "abc")
@@ -137,6 +144,7 @@ def test_86_old_content_under_a_new_name_is_loaded_if_so_declared(make_inbox):
     assert inbox.run().state == "skipped"
 
 
+@ABOUT_FILES
 def test_86_two_copies_in_one_batch_are_taken_in_once(inbox):
     inbox.drop_in("a.jsonl", "abc")
     inbox.drop_in("d.jsonl", "abc")
@@ -228,6 +236,7 @@ def test_89_a_file_that_grows_between_two_looks_waits(inbox):
     assert outcome.rows == len(growing.read_text().splitlines())
 
 
+@ABOUT_FILES
 def test_89_a_file_waits_for_its_marker(make_inbox):
     inbox = make_inbox(source={"done": "{file}.done"})
     inbox.drop_in("a.jsonl", "abc")
@@ -237,6 +246,7 @@ def test_89_a_file_waits_for_its_marker(make_inbox):
     assert inbox.run().rows == 3
 
 
+@ABOUT_FILES
 def test_a_file_waits_until_it_is_quiet(make_inbox):
     inbox = make_inbox(source={"quiet_for": "1 hour"})
     inbox.drop_in("a.jsonl", "abc")
@@ -245,6 +255,7 @@ def test_a_file_waits_until_it_is_quiet(make_inbox):
     assert inbox.ids() == "abc"
 
 
+@ABOUT_FILES
 def test_nothing_there_yet_waits(inbox):
     with pytest.raises(Waiting, match=r"nothing to take in yet: no file matches 'landing/\*\*/\*.jsonl'"):
         inbox.run()
@@ -311,6 +322,7 @@ def test_a_backlog_goes_in_bounded_runs(make_inbox):
     assert inbox.ids() == "abcde"
 
 
+@ABOUT_FILES
 def test_a_backlog_is_bounded_by_bytes_and_one_file_always_goes(make_inbox):
     inbox = make_inbox(source={"batch_bytes": 25})
     inbox.drop_in("a.jsonl", "abcdefgh")
@@ -319,6 +331,7 @@ def test_a_backlog_is_bounded_by_bytes_and_one_file_always_goes(make_inbox):
     assert [inbox.run().rows for _ in range(3)] == [8, 1, 1]
 
 
+@ABOUT_FILES
 def test_sha256_where_somebody_might_forge_a_file(make_inbox):
     inbox = make_inbox(source={"hash": "sha256"})
     inbox.drop_in("a.jsonl", "abc")
@@ -354,6 +367,7 @@ def test_a_forgotten_file_is_taken_in_anew(make_inbox):
     assert inbox.ids() == "abcde"
 
 
+@ABOUT_FILES
 def test_a_file_that_nobody_knows_cannot_be_forgotten(filled):
     filled.run()
     with pytest.raises(Misuse, match=r"no file 'landing/nowhere.jsonl'"):
@@ -405,6 +419,8 @@ def test_a_table_that_was_changed_by_hand_is_not_added_to_without_being_told(fil
     filled.drop_in("d.jsonl", "fg")
     with pytest.raises(ProofGone):
         filled.run()
+    if filled.kind == "parquet":
+        return  # a file that lost its rows cannot be accepted as it is
     filled.run(accept=True)
     assert "fg" in filled.ids()
     assert filled.run().state == "skipped"
@@ -588,6 +604,7 @@ def test_a_row_tells_which_file_and_run_it_came_from(make_inbox):
     assert origins_of(inbox.project, inbox.pipeline, {"id": "nobody"}) == []
 
 
+@ABOUT_FILES
 def test_rows_that_carry_no_file_cannot_tell(filled):
     filled.run()
     with pytest.raises(Misuse, match=r"do not carry where they came from"):

@@ -15,7 +15,7 @@ from twice.prover import check, deaths_at_every_point
 from twice.sight import Sight
 from twice.stores import editions, manifest
 from twice.stores.postgres import histories
-from worlds import WITHOUT_SPARK, once_at
+from worlds import once_at
 
 DAYS = ("2024-09-20", "2024-09-21", "2024-09-22")
 SCHEMA = "id string, v string"
@@ -244,16 +244,31 @@ def test_two_at_once_on_the_first_slot_itself(filled):
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", [True, False], ids=["the first slot", "a correction of it"])
-def test_81_death_while_rows_are_adopted(make_world, copies_of, kind, request, first):
-    thorough = kind in WITHOUT_SPARK or request.config.getoption("--every-kill")
+def test_81_death_while_rows_are_adopted(make_world, copies_of, first):
     world = a_filled_world(make_world, script=lambda w: w.run(DAYS[0]))
     if not first:
         world.run(DAYS[0])
         put(world, DAYS[0], {"z": "corrected"})
-    verdicts = check(deaths_at_every_point(copies_of(world), thorough=thorough))
+    verdicts = check(deaths_at_every_point(copies_of(world)))
     assert len(verdicts) >= 10
     points = {verdict.point for verdict in verdicts}
     assert not first or any(point.endswith("history.adopted") for point in points)
+
+
+@pytest.mark.stores("parquet", "delta")
+@pytest.mark.parametrize("point", ["history.kept", "publish.before", "publish.after"])
+def test_81_a_telling_death_while_rows_are_adopted(filled, point):
+    with armed(dying_at(point)), pytest.raises(Died):
+        filled.run(DAYS[0])
+    filled.reopen()
+    landed = point == "publish.after"
+    assert table(filled) == ({**OLD, **INPUTS[DAYS[0]]} if landed else OLD)
+    assert filled.run(DAYS[0]).state == ("skipped" if landed else "published")
+    assert table(filled) == {**OLD, **INPUTS[DAYS[0]]}
+    assert filled.named() <= filled.kept_names()
+    put(filled, DAYS[0], {})
+    filled.run(DAYS[0])
+    assert table(filled) == OLD
 
 
 def test_rows_of_a_death_are_counted_by_nobody(filled):
@@ -450,8 +465,23 @@ def test_a_publish_that_comes_before_the_head_is_moved_stops_the_tidy(filled, mo
     assert filled.named() == filled.kept_names()
 
 
+@pytest.mark.stores("memory", "parquet", "delta")
+@pytest.mark.parametrize("point", ["history.fenced", "history.dropped"])
+def test_81_a_tidy_that_dies_is_taken_up_by_the_next(filled, point):
+    dead = with_dead_rows(filled)
+    with armed(dying_at(point)), pytest.raises(Died):
+        tidied(filled)
+    assert filled.kept_names() == (filled.named() | dead if point == "history.fenced" else filled.named())
+    assert table(filled) == {**AFTER, "d": "corrected"}
+    tidied(filled)
+    assert filled.kept_names() == filled.named()
+    put(filled, DAYS[2], {})
+    filled.run(DAYS[2])
+    assert table(filled) == {key: value for key, value in AFTER.items() if key != "d"}
+
+
 @pytest.mark.timeout(1800)
-def test_81_death_while_change_rows_are_removed(make_world, copies_of, kind, request):
+def test_81_death_while_change_rows_are_removed(make_world, copies_of):
     def script(world):
         tidied(world)
         world.run(DAYS[0])
@@ -459,8 +489,7 @@ def test_81_death_while_change_rows_are_removed(make_world, copies_of, kind, req
     world = a_filled_world(make_world, script=script)
     with_dead_rows(world)
     put(world, DAYS[0], {"z": "corrected"})
-    thorough = kind in WITHOUT_SPARK or request.config.getoption("--every-kill")
-    assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
+    assert len(check(deaths_at_every_point(copies_of(world)))) >= 10
 
 
 def test_a_tidy_of_a_table_that_was_never_published_leaves_all(make_world):

@@ -186,5 +186,6 @@ def test_a_person_looks_at_them_reads_them_again_and_drops_them(inbox, capsys, m
     assert said("quarantine", "replay", "inbox")["outcome"]["rows"] == 1
     assert said("quarantine", "drop", "inbox", "--yes")["dropped"] == 2
     assert [one["state"] for one in said("quarantine", "list")["quarantine"]] == ["dropped"]
+    assert said("quarantine", "show", "inbox") | {"schema_version": 1} == {"schema_version": 1, "rows": [], "count": 0}
     assert main(["files", "show", "inbox", "landing/a.jsonl"]) == 0
     assert "published" in capsys.readouterr().out

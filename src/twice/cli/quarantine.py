@@ -104,9 +104,10 @@ def show_asides(name: str, at: str | None, key: str | None, limit: int, folder: 
     project = Project.open(folder, only_looking=True)
     pipeline = project.pipeline(name)
     receipt = _receipt(project, pipeline, at, key)
-    store = project.store(pipeline.target.store)
+    store: Any = project.store(pipeline.target.store)
     rows = list(islice(rows_of(store, pipeline.target.name, receipt.aside), limit))
-    total = sum(one.rows for one in receipt.aside)
+    kept = store.labels_beside(pipeline.target.name)
+    total = sum(one.rows for one in receipt.aside if one.label in kept)
     if output == "json":
         print_json({"rows": [asdict(row) for row in rows], "count": total})
         return

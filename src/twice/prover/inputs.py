@@ -9,7 +9,6 @@ from pathlib import Path
 
 from twice.prover.trials import CannotBeTried
 from twice.prover.worlds import ProjectWorld
-from twice.sources.files import Files
 
 _ENOUGH_LINES = 3
 
@@ -76,10 +75,5 @@ def _files(world: ProjectWorld) -> list[Path]:
     declared, slot = world.subject.declared, world.subject.slot
     with world.entered() as project:
         place = project.place(slot, declared.zone, declared.schedule)
-        names = [
-            name
-            for source in declared.sources.values()
-            if isinstance(source, Files)
-            for name in source.counts_for(place)
-        ]
+        names = [name for source in declared.files for name in source.counts_for(place)]
     return [world.folder / name for name in names if not os.path.isabs(name) and not name.startswith("..")]

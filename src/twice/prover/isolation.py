@@ -24,6 +24,7 @@ from twice.prover.databases import KIND
 from twice.runs import Slot, Target
 from twice.sources.files import Files
 from twice.sources.queries import Query
+from twice.sources.tracked import Tracked
 
 _LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "venv", ".tox", "node_modules", "__pycache__", ".twice"})
 _CACHES = frozenset({".mypy_cache", ".ruff_cache", ".pytest_cache", "spark-warehouse", "metastore_db", ".idea"})
@@ -122,7 +123,7 @@ def _check_effects(pipeline: Pipeline) -> None:
                 "It has no key by which a repeat could be told, and a proof would repeat it dozens of times.",
                 "Register it with run.effect(...): it then has a key, is called after the publish, and a proof calls nothing.",
             )
-    declared = {source.pattern for source in pipeline.sources.values() if isinstance(source, Files)}
+    declared = {source.pattern for source in pipeline.files}
     for text, line in code.texts():
         if text not in declared and _leaves_the_world(text):
             raise NotProvable(
@@ -178,8 +179,8 @@ def _tables_of(project: Project) -> Iterable[Path]:
 def _all_inputs(project: Project) -> Iterable[str]:
     """Name the files that any slot of any pipeline reads: a world gets those of its own slots alone."""
     for pipeline in project.pipelines.values():
-        for source in pipeline.sources.values():
-            if isinstance(source, Files) and "{" in source.pattern:
+        for source in pipeline.files:
+            if pipeline.tracked or "{" in source.pattern:
                 yield from glob.iglob(_PLACEHOLDER.sub("*", source.pattern), root_dir=project.root, recursive=True)
 
 
@@ -207,12 +208,12 @@ def _bring_stores_home(project: Project, world: Path) -> list[str]:
 def copy_inputs(project: Project, pipeline: Pipeline, slots: Sequence[Slot], world: Path) -> list[str]:
     """Copy the files and tables that some slots read, or a sample of the files where they are large."""
     notes: list[str] = []
+    for files in pipeline.files:
+        for slot in slots:
+            place = project.place(slot, pipeline.zone, pipeline.schedule)
+            notes += _copy_files(files.counts_for(place), project.root, world)
     for name, source in pipeline.sources.items():
-        if isinstance(source, Files):
-            for slot in slots:
-                place = project.place(slot, pipeline.zone, pipeline.schedule)
-                notes += _copy_files(source.counts_for(place), project.root, world)
-        elif not hasattr(source, "reads"):
+        if not (isinstance(source, Files | Tracked) or hasattr(source, "reads")):
             notes.append(f"the source {name!r} is called as it is: what it reads elsewhere is not copied")
         for target in getattr(source, "reads", ()):
             _copy_table(project, Target.parse(target), world)

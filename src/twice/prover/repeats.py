@@ -95,7 +95,10 @@ def _changed_input(ground: Ground) -> Trouble | None:
         world.act()
     except TwiceError as error:
         return _unchanged(world, before, error)
-    if _keeps_older_rows(ground):
+    tracked = ground.subject.declared.tracked
+    if tracked and tracked.on_changed_file == "ignore":
+        return rows_differ(world.snapshot().rows, before.rows)
+    if _keeps_older_rows(ground) or (tracked and tracked.on_changed_file == "apply"):
         return _others_are_kept(world, ground)
     return rows_differ(world.snapshot().rows, clean.snapshot().rows, ground.before.rows)
 

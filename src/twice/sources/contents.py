@@ -1,7 +1,7 @@
 """What would Spark misread in a file without a word?
 
-A Parquet file that was cut short, a column that is missing, a header in another order, bytes that are no text, a second
-JSON object on a line: all of them are looked for before Spark reads, and named. `look_into` does all of it for one file;
+A Parquet file that was cut short, a column that is missing, a header in another order, bytes that are no text, lines
+that are not what they seem (see `misreading`): all of them are looked for before Spark reads, and named. `look_into` does all of it for one file;
 `bad_file` says the same as data. Rows are counted on the way, since every byte is read.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from twice.errors import BadFile, Misuse
 from twice.sources.listing import bad, regular
+from twice.sources.misreading import CsvLines, JsonLines
 from twice.sources.packing import CANNOT_BE_READ, Unpacked, check_size, disguise, opener, unpacked
 from twice.sources.scanning import Tally, count, pieces
 
@@ -28,7 +28,6 @@ FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".nd
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ENCRYPTED = b"PARE"
 _PARQUET_LEAST_BYTES = 12
-_AFTER_OBJECT = re.compile(rb"\}[ \t]*[^\s,\]\}]")
 _LONGEST_HEADER_BYTES = 4 << 20
 
 
@@ -87,6 +86,7 @@ def look_into(name: str, path: str, source: Files, form: str) -> Look:
     lines = source.lines(form)
     as_text = source.is_utf8 and not source.quarantines
     tally = Tally(0 if lines else None)
+    misread = _misreading(name, source, form)
     decoder = codecs.getincrementaldecoder("utf-8")()
     before = 0
     with unpacked(name, path, source.largest) as file:
@@ -94,8 +94,8 @@ def look_into(name: str, path: str, source: Files, form: str) -> Look:
             for piece in pieces(name, file):
                 if as_text:
                     decoder.decode(piece)
-                    if form == "json" and lines:
-                        _check_objects(name, piece)
+                    if lines:
+                        misread.check(piece)
                 if lines:
                     count(piece, before, lines, tally)
                     before += piece.count(b"\n")
@@ -196,23 +196,11 @@ def _typed(footer: Any) -> set[tuple[str, str]]:
     return {(field.name.lower(), str(field.type)) for field in footer.schema.to_arrow_schema()}
 
 
-def _check_objects(name: str, piece: bytes) -> None:
-    """Spark reads one object a line, whatever follows it."""
-    if not _AFTER_OBJECT.search(piece):
-        return
-    for line in piece.split(b"\n"):
-        if _AFTER_OBJECT.search(line) and not _is_one_object(line):
-            raise bad(name, f"has more than one JSON object on a line: {line[:80].decode(errors='replace')!r}.")
-
-
-def _is_one_object(line: bytes) -> bool:
-    """A brace inside a text is nothing to worry about; a broken line is Spark's to report."""
-    text = line.decode(errors="replace").strip()
-    try:
-        _, end = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return True
-    return end == len(text)
+def _misreading(name: str, source: Files, form: str) -> CsvLines | JsonLines:
+    if form == "json":
+        return JsonLines(name, source.declared_columns)
+    quote, escape = source.option("quote", '"'), source.option("escape", "\\")
+    return CsvLines(name, source.separator, quote, escape, source.option("comment").encode())
 
 
 def _check_disguise(name: str, path: str, source: Files) -> None:

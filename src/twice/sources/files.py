@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from twice import placeholders
 from twice.errors import Misuse, NotPublished, Waiting, suggestion
@@ -27,6 +28,26 @@ from twice.sources.scanning import Lines
 
 ON_BAD_FILE = ("fail", "set_aside")
 _CORRUPT = "_corrupt_record"
+_COUNTED = "What a run reads is all that its files hold, and is counted so."
+_PASSED_OVER = "files that match the pattern would be passed over without a word."
+# Options by name: the one value that changes nothing, why others are refused, and what to do.
+_LEAVE_OUT = {
+    "pathGlobFilter": ("*", _PASSED_OVER, "Leave it out, and write the pattern so that it names the files."),
+    "modifiedAfter": ("", _PASSED_OVER, "Leave it out; track=True takes in each file once, whenever it changed."),
+    "modifiedBefore": (
+        "",
+        _PASSED_OVER,
+        "Leave it out; quiet_for='5 minutes' lets young files wait where files are tracked.",
+    ),
+    "recursiveFileLookup": ("true", _PASSED_OVER, "Leave it out; '**' in the pattern stands for folders at any depth."),
+    "columnPruning": ("false", "lines with too few or too many fields would pass without a word.", "Leave it out."),
+    "unescapedQuoteHandling": (
+        "stop_at_delimiter",
+        "fields with a quotation mark inside could be blanked or read beyond their end without a word.",
+        "Leave it out; a quotation mark inside of a field is then kept as it is.",
+    ),
+    "header": ("", "it is said in another place already.", "Write header=True or header=False beside options=."),
+}
 
 
 @dataclass(frozen=True)
@@ -73,16 +94,14 @@ class Files:
 
     def __post_init__(self) -> None:
         placeholders.check(self.pattern)
+        if "\0" in self.pattern:
+            raise Misuse(f"{self.pattern!r} holds a NUL character, which no name of a file has.", fix="Take it out.")
         self._check_readiness()
         if self.format is not None and self.format not in FORMATS.values():
             raise Misuse(f"format={self.format!r} is unknown.", fix=suggestion(self.format, set(FORMATS.values())))
         if self.missing not in ("fail", "empty"):
             raise Misuse(f"missing={self.missing!r} is unknown.", fix="Use 'fail' or 'empty'.")
-        for name in NEVER_SILENT:
-            if self.option(name, "false").lower() == "true":
-                raise Misuse(
-                    f"{name}=true would lose rows without a word.", fix="Leave it out; a bad file then fails the run."
-                )
+        self._check_options()
         mode = self.option("mode", "FAILFAST").upper()
         if mode != "FAILFAST" and _CORRUPT not in (self.schema or ""):
             raise Misuse(
@@ -92,6 +111,18 @@ class Files:
 
         check_column(self.file_column, self.schema, self.declared_columns)
         self._check_quarantine()
+
+    def _check_options(self) -> None:
+        """Refuse options of Spark's readers that leave files or values out without a word, or say again what is said here."""
+        for name in NEVER_SILENT:
+            if self.option(name, "false").lower() == "true":
+                raise Misuse(
+                    f"{name}=true would lose rows without a word.", fix="Leave it out; a bad file then fails the run."
+                )
+        for name, (lets_pass, why, fix) in _LEAVE_OUT.items():
+            value = self.option(name)
+            if value and value.lower() != lets_pass:
+                raise Misuse(f"The option {name}={value!r} cannot be used: {why}", _COUNTED, fix)
 
     def _check_quarantine(self) -> None:
         check_limit(self.max_quarantined)
@@ -131,7 +162,11 @@ class Files:
 
     def option(self, name: str, default: str = "") -> str:
         """Return one of Spark's options, whose names ignore case."""
-        return {key.lower(): str(value) for key, value in self.options.items()}.get(name.lower(), default)
+        return self._lowered.get(name.lower(), default)
+
+    @cached_property
+    def _lowered(self) -> Mapping[str, str]:
+        return {key.lower(): str(value) for key, value in self.options.items()}
 
     @property
     def encoding(self) -> str:
@@ -148,9 +183,9 @@ class Files:
         """What stands between the fields of a CSV file."""
         return (self.option("sep") or self.option("delimiter", ",")).replace("\\t", "\t")
 
-    @property
+    @cached_property
     def declared_columns(self) -> list[str]:
-        """The columns of the schema that files have."""
+        """The columns of the schema that files have; asked for with every file."""
         return [name for name in schema_columns(self.schema or "") if name != _CORRUPT]
 
     @property

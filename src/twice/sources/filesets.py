@@ -17,7 +17,8 @@ from twice.asides import AsideRow
 from twice.errors import Misuse
 from twice.sources.contents import Look, check_beginning, check_same_columns, look_into
 from twice.sources.judging import good_rows
-from twice.sources.listing import bad, spark_path
+from twice.sources.listing import bad
+from twice.sources.loading import load_just
 from twice.sources.marking import FileMark, is_as_marked, token
 from twice.sources.origins import check_one_name_each, with_origin
 from twice.sources.sifting import FileRows, Sifted, sift
@@ -141,9 +142,7 @@ class FileSet:
             reader = reader.schema(self.source.schema)
         for name, value in {**self._options(), **self.source.options}.items():
             reader = reader.option(name, value)
-        # The file behind a link was looked at, so that file is read, wherever the link points by now.
-        frame: DataFrame = reader.load([spark_path(mark.real) for mark in self.marks])
-        return frame
+        return load_just(reader, self.marks)
 
     def struct(self, spark: Any) -> StructType:
         """Return the declared columns with their types; of Parquet files without a schema, their own."""

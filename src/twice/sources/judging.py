@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twice.errors import Misuse
 from twice.explain import explain
 from twice.sources import reasons
-from twice.sources.listing import spark_path
+from twice.sources.loading import load_just
 from twice.sources.origins import with_origin
 from twice.sources.reasons import Column, Reasons
 from twice.sources.scanning import BLANK_IN_JSON
@@ -34,10 +34,6 @@ _MOST_FIELDS = 20480
 _LARGEST_VARIANT = 16 << 20
 # A brace that something follows: only then a line may hold more than one object.
 _GOES_ON = r"\}\s*[^\s\]\}]"
-_HALF_PAIR = (
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
 # What a row of a Parquet file is written with as JSON, and read back with: nothing of a time gets lost.
 _EXACT = {
     "ignoreNullFields": "false",
@@ -98,7 +94,7 @@ def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
         nothing = F.lit(None).cast("string")
         return rows.select("*", F.lit(ROW).alias(FORM), nothing.alias(RAW), nothing.alias(_UNREADABLE))
     reader = spark.read.options(recursiveFileLookup="true", ignoreCorruptFiles="false", ignoreMissingFiles="false")
-    frame = reader.text([spark_path(mark.real) for mark in chosen.marks])
+    frame = load_just(reader.format("text"), chosen.marks)
     lines = with_origin(frame, chosen.marks, chosen.root, FILE, [F.col("value").alias(RAW)])
     lines = lines.where(_is_row(chosen)).select(
         FILE, F.lit(None).cast("bigint").alias(LINE), F.lit(chosen.format).alias(FORM), RAW
@@ -120,9 +116,11 @@ def _is_row(chosen: FileSet) -> Any:
     from pyspark.sql import functions as F
 
     line = F.col(RAW)
+    # Nearly every line begins with something to be seen, which is cheaper to tell than to search.
+    begins = line >= "!"
     if chosen.format == "json":
-        return line.rlike(f"[^{BLANK_IN_JSON.decode()}]")
-    kept = line.rlike(r"[^\x00-\x20]")
+        return begins | line.rlike(f"[^{BLANK_IN_JSON.decode()}]")
+    kept = begins | line.rlike(r"[^\x00-\x20]")
     comment = chosen.source.option("comment")
     if comment:
         kept = kept & ~line.startswith(comment)
@@ -136,7 +134,9 @@ def _parsed(chosen: FileSet, lines: DataFrame, form: str) -> DataFrame:
 
     struct = chosen.struct(lines.sparkSession)
     parse, unreadable = (_as_csv, _csv_answer) if form == "csv" else (_as_json, _json_answer)
-    parsed = lines.withColumn(_PARSED, parse(chosen, struct, form))
+    # An array of one: Spark would carry the question whether a row is good down to the lines, and parse them once more for
+    # every part of it. It asks nothing of what an array brings forth before that is there.
+    parsed = lines.select("*", F.explode(F.array(parse(chosen, struct, form))).alias(_PARSED))
     value = F.col(_PARSED)
     empty = F.concat_ws(
         " ", *(F.when(value.getField(one.name).isNull(), F.lit(str(number))) for number, one in enumerate(struct))
@@ -194,7 +194,7 @@ def _json_answer(answer: Any, torn: Any, options: dict[str, str]) -> Any:
     listed = F.concat(F.lit("["), line, F.lit("]"))
     objects = F.size(F.from_json(listed, "array<map<string,string>>", options))
     several = line.rlike(_GOES_ON) & (F.coalesce(objects, F.lit(0)) != 1)
-    half = line.contains(r"\u") & F.replace(line, F.lit(r"\\"), F.lit("")).rlike(_HALF_PAIR)
+    half = line.contains(r"\u") & F.replace(line, F.lit(r"\\"), F.lit("")).rlike(reasons.HALF_PAIR)
     return (
         answer.when(parsed.isNull() | parsed.getField(_BAD).isNotNull(), torn)
         .when(several, F.lit(reasons.SEVERAL))

@@ -75,7 +75,9 @@ def _real_path(url: Column) -> Column:
     """Read a URL of a file as its path; a plus is a plus in it, which url_decode takes for a blank."""
     from pyspark.sql import functions as F
 
-    return F.url_decode(F.replace(F.regexp_replace(url, "^file:(//)?", ""), F.lit("+"), F.lit("%2B")))
+    path = F.when(url.startswith("file://"), F.substr(url, F.lit(8))).otherwise(F.substr(url, F.lit(6)))
+    # Decoding is dear, and is done for every row; few names need it.
+    return F.when(path.contains("%"), F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))).otherwise(path)
 
 
 def _units(text: str) -> int:

@@ -27,6 +27,8 @@ _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _UNITS |= {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 _LONGEST_MAGIC = 265
+_PACKINGS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+_PACKINGS |= dict.fromkeys((".zst", ".snappy", ".lz4", ".deflate"))  # only Spark unpacks these
 # Beginnings that no text has: a file that was packed, and not called so, or packed twice.
 _MAGIC = (
     (re.compile(rb"\x1f\x8b"), "gzip"),
@@ -59,8 +61,7 @@ def bytes_of(size: int | str | None) -> int | None:
 
 def opener(path: str) -> Any:
     """Return what opens a text file, unpacking it; None for packings that only Spark knows."""
-    packings = {".gz": gzip.open, ".bz2": bz2.open, ".zst": None, ".snappy": None, ".lz4": None, ".deflate": None}
-    return packings.get(os.path.splitext(path)[1], open)
+    return _PACKINGS.get(os.path.splitext(path)[1], open)
 
 
 def limit_of(size: int, max_expanded: int | None) -> int:

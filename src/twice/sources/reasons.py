@@ -19,6 +19,11 @@ from twice.rules import Rule
 # What Spark answers of a row, in words that take little room: one of these, then the columns that stayed empty.
 NOT_TEXT, NUL, WIDE, TORN, SEVERAL, REPEATED, HALF = "text", "nul", "wide", "torn", "several", "repeated", "half"
 NULL, BROKEN = "null", "rule"
+# Half of a surrogate pair, in a line out of which backslashes that stand for themselves were taken; Java reads it alike.
+HALF_PAIR = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _MOST_SHOWN = 60
 _MOST_COLUMNS = 3
 
@@ -62,7 +67,7 @@ class Reasons:
 
     def _torn_csv(self, raw: bytes, empty: Sequence[Column]) -> str:
         try:
-            fields = self._fields(text_of(raw))
+            fields = fields_of(text_of(raw), self.separator, self.quote, self.escape)
         except csv.Error:
             return "a quotation mark is never closed"
         if len(fields) != len(self.columns):
@@ -70,14 +75,19 @@ class Reasons:
         values = {column.name: value for column, value in zip(self.columns, fields, strict=True)}
         return _unfit([(column, values[column.name]) for column in empty if values[column.name]])
 
-    def _fields(self, line: str) -> list[str]:
-        if len(self.separator) > 1:
-            return line.split(self.separator)
-        quote = self.quote or None
-        escape = self.escape if self.escape and self.escape != quote else None
-        options: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-        read = csv.reader([line], delimiter=self.separator, escapechar=escape, strict=True, **options)
-        return next(read, [])
+
+def fields_of(line: str, separator: str, quote: str, escape: str, *, doubled: bool = True) -> list[str]:
+    """Take a line of CSV apart. `doubled`: two quotation marks in a row stand for one.
+
+    Raises:
+        csv.Error: A quotation mark is never closed, or closed before the field ends.
+    """
+    if len(separator) > 1:
+        return line.split(separator)
+    options: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    escaped = escape if escape and escape != quote else None
+    read = csv.reader([line], delimiter=separator, escapechar=escaped, doublequote=doubled, strict=True, **options)
+    return next(read, [])
 
 
 _SAID = {

@@ -100,26 +100,40 @@ def numbered(name: str, file: Readable) -> Iterator[tuple[int, bytes]]:
 
 def count(piece: bytes, before: int, lines: Lines, tally: Tally) -> None:
     """Add what a piece holds to the tally; `before` is how many lines came before it."""
+    if lines.header and tally.header is None:
+        piece, passed = _after_header(piece, lines, tally)
+        before += passed
+        if not piece:
+            return
     opened = b"\n" + piece
     if lines.form == "json" and not lines.one_row_each and b"[" in piece and _LISTED.search(opened):
         tally.rows = None  # Spark makes a row of each object in the list
     if tally.rows is None:
         return
     looks_plain = not (
-        (lines.header and (tally.header is None or tally.header in piece))
+        (tally.header is not None and tally.header in piece)
         or (lines.comment and b"\n" + lines.comment in opened)
         or _MAYBE_BLANK.search(opened)
     )
     tally.rows += piece.count(b"\n") if looks_plain else _rows_one_by_one(piece, before, lines, tally)
 
 
+def _after_header(piece: bytes, lines: Lines, tally: Tally) -> tuple[bytes, int]:
+    """Find the header, and return what follows it with the number of lines that came before that."""
+    start = passed = 0
+    while start < len(piece) and tally.header is None:
+        end = piece.index(b"\n", start)
+        line = piece[start:end]
+        if lines.is_row(line):
+            tally.header = line
+        start, passed = end + 1, passed + 1
+    return piece[start:], passed
+
+
 def _rows_one_by_one(piece: bytes, before: int, lines: Lines, tally: Tally) -> int:
     found = 0
     for number, line in enumerate(piece[:-1].split(b"\n"), before + 1):
         if not lines.is_row(line):
-            continue
-        if lines.header and tally.header is None:
-            tally.header = line
             continue
         if lines.header and line == tally.header:
             tally.header_again = tally.header_again or number

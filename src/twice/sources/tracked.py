@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from twice.sources.contents import Look, check_beginning, look_into
 from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.sources.listing import misnamed
-from twice.sources.marking import ALGORITHMS, FileMark, is_as_marked, mark_files
+from twice.sources.marking import ALGORITHMS, FileMark, content_hash_of, is_as_marked, mark_files
 from twice.sources.packing import opener
 from twice.sources.walking import Entry, walk
 
@@ -132,7 +133,7 @@ class Tracked:
         for path in paths:
             if path not in found or found[path].state == FORGOTTEN:
                 raise Misuse(f"{place.slot.target.text} has no file {path!r}.", fix="See: twice files")
-        marks = tuple(replace(found[path], state=FORGOTTEN, reason="forgotten on request") for path in paths)
+        marks = tuple(_forgotten(found[path]) for path in paths)
         return Intake(self, _none_of(self.files, place.root), marks, taken)
 
     def replaying(self, place: Place, rows: Sequence[AsideRow], labels: Sequence[str]) -> Intake:
@@ -279,7 +280,9 @@ class _Sorting:
             if entry.kind in _LEFT_FOR_LATER:
                 self.waiting[entry.path] = _LEFT_FOR_LATER[entry.kind]
                 continue
-            real = os.path.basename(os.path.realpath(os.path.join(self.place.root, entry.path)))
+            # What is no link has its own name; a thousand files are asked no more than that.
+            real = os.path.join(self.place.root, entry.path)
+            real = os.path.basename(real if entry.kind == walking.FILE else os.path.realpath(real))
             why = _CANNOT_BE_READ.get(entry.kind) or misnamed(entry.path, real)
             if why:
                 self._refuse(Mark(entry.path, entry.size, entry.mtime_ns, "", None, 0, SET_ASIDE), why)
@@ -293,13 +296,14 @@ class _Sorting:
         settled: list[Entry] = []
         young: list[Entry] = []
         for entry in entries:
-            age = now - entry.mtime_ns / 1e9
+            # A time that is yet to come was set by hand, or by a clock that is ahead.
+            age = now - (entry.mtime_ns if entry.mtime_ns / 1e9 <= now else entry.ctime_ns) / 1e9
             if self.source.done and not self._is_done(entry.path):
                 self.waiting[entry.path] = f"its marker {self._marker(entry.path)!r} is not there"
-            elif 0 <= age < quiet:
+            elif abs(age) < quiet:
                 self.waiting[entry.path] = f"it changed less than {self.source.quiet_for} ago"
             else:
-                (young if abs(age) < _GROWING_SECONDS else settled).append(entry)
+                (young if age < _GROWING_SECONDS else settled).append(entry)
         return sorted([*settled, *self._grown_up(young)], key=_oldest_first)
 
     def _grown_up(self, young: Sequence[Entry]) -> Iterator[Entry]:
@@ -339,8 +343,30 @@ class _Sorting:
             self.contents.update(
                 (content, mark.path) for content, mark in self.taken.by_content([one.content for one in marked]).items()
             )
+            self._find_other_hashes(marked)
             for mark in marked:
                 yield mark, known.get(mark.path)
+
+    def _find_other_hashes(self, marked: Sequence[FileMark]) -> None:
+        """Find contents, too, that were taken in while another algorithm was declared."""
+        for algorithm in self.taken.hashes - {self.source.hash}:
+            hashed = {mark.path: self._content_by(algorithm, mark) for mark in marked}
+            found = self.taken.by_content(hashed.values())
+            for mark in marked:
+                if hashed[mark.path] in found:
+                    self.contents.setdefault(mark.content, found[hashed[mark.path]].path)
+
+    def _content_by(self, algorithm: str, mark: FileMark) -> str:
+        """Hash a file by another algorithm; one that cannot be read any more is told of when it is read."""
+        if algorithm == self.source.hash:
+            return mark.content
+        with suppress(BadFile):
+            return content_hash_of(self.place.root, mark.path, algorithm)
+        return ""
+
+    def _has_content(self, mark: FileMark, known: Mark) -> bool:
+        """Tell whether a file has the content that is known under its name, by whichever algorithm."""
+        return bool(known.content) and known.content == self._content_by(known.content.partition(":")[0], mark)
 
     def _hashed(self, paths: Sequence[str]) -> Iterator[FileMark]:
         """Hash files; one that went away meanwhile waits, and one that cannot be read is bad."""
@@ -371,13 +397,13 @@ class _Sorting:
 
     def _sort(self, mark: FileMark, known: Mark | None) -> None:
         """Decide what becomes of one file."""
-        if known and known.content == mark.content and known.state in (PUBLISHED, SET_ASIDE):
+        if known and known.state in (PUBLISHED, SET_ASIDE) and self._has_content(mark, known):
             if known.state == SET_ASIDE and known.is_there:
                 # It was bad in between, and is again what the table holds.
                 whole = replace(known, size=mark.size, mtime_ns=mark.token[2], state=PUBLISHED, reason="")
                 self.marks.append(whole)
             return  # only touched
-        if known and known.is_there and not self._takes_change(mark.path):
+        if known and known.is_there and known.state != FORGOTTEN and not self._takes_change(mark.path):
             return
         other = self._holder(mark.content)
         # The same bytes are other rows, or none, if the name says that they are packed in another way.
@@ -406,8 +432,8 @@ class _Sorting:
         replaces = self.source.on_changed_file == "replace"
         if known is None or (known.state, known.content) == (SEEN, mark.content) or (known.is_there and not replaces):
             return
-        if replaces:
-            self._leave(known)
+        if replaces and known.is_there:
+            self._leaves(known)
         reason = f"has the content of {other}"
         self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SEEN, reason))
 
@@ -430,13 +456,27 @@ class _Sorting:
         self.bytes += mark.size
         self.brought[mark.content] = mark.path
         self.marks.append(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, PUBLISHED))
-        if known and self.source.files.file_column:
-            self._leave(known)
+        if known and known.is_there:
+            self._leaves(known)
 
-    def _leave(self, known: Mark) -> None:
-        """Let the older rows of a file leave, if there may be any; those of one that was forgotten are still there."""
-        if known.state != SEEN and known.path not in self.leaving:
-            self.leaving.append(known.path)
+    def _leaves(self, known: Mark) -> bool:
+        """Let the older rows of a file leave, if they can be told by their column.
+
+        Raises:
+            NotPublished: They have to leave, and came in before there was the column.
+        """
+        column = self.source.files.file_column
+        if column and self.taken.column_of(known) == column:
+            if known.path not in self.leaving:
+                self.leaving.append(known.path)
+            return True
+        if known.state == PUBLISHED and self.source.on_changed_file == "replace":
+            raise NotPublished(
+                f"The file {known.path!r} has other content now, and its older rows do not carry it in {column!r}.",
+                "They came in before the column was declared, and would stay beside the new ones; nothing was published.",
+                "Give the new content a new name, or write to a new target that has the column from its first rows on.",
+            )
+        return False
 
     def _takes_change(self, path: str) -> bool:
         """Tell whether a known name with new content is taken in.
@@ -478,6 +518,12 @@ def _same_look(one: Mark, other: Mark) -> bool:
 
 def _oldest_first(entry: Entry) -> tuple[int, str]:
     return (entry.mtime_ns, entry.path)
+
+
+def _forgotten(mark: Mark) -> Mark:
+    """Return the mark of a file that is looked at anew; its content stays known while its rows are in the table."""
+    content, rows = (mark.content, mark.rows) if mark.is_there else ("", None)
+    return replace(mark, state=FORGOTTEN, reason="forgotten on request", content=content, rows=rows)
 
 
 def _none_of(files: Files, root: str) -> FileSet:

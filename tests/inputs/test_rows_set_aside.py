@@ -216,3 +216,11 @@ def test_nothing_is_sifted_where_nothing_may_be_set_aside(choose, engine):
         "amount": Decimal("1.50"),
         "day": date(2024, 9, 20),
     }
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_line_is_parsed_once_to_be_judged_and_handed_on(choose, engine, form):
+    cases = [case for case in GOOD_ROWS if case.form == form]
+    good = choose(f"in/*.{form}", {f"in/a.{form}": lines_of(form, cases)}, **ALL).read(engine)
+    plan = good._jdf.queryExecution().executedPlan().toString()
+    assert plan.count(f"from_{form}(StructField") == 1, plan

@@ -1,0 +1,133 @@
+"""Which lines would Spark read without a word as something else?
+
+A quotation mark that is never closed in the last field of a CSV line, more than one JSON object on a line, a key that is there
+twice, half of a surrogate pair: Spark gives a row for each of them. Here a quick look at each line finds those that might be so,
+and only these are taken apart. Good files cost the quick look alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twice.sources.listing import bad
+from twice.sources.reasons import HALF_PAIR, fields_of
+
+_GOES_ON = re.compile(rb"\}[ \t]*(?:[^\s,\]\}]|,[ \t]*\{)")
+_MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF_PAIR = re.compile(HALF_PAIR)
+_SHOWN = 80
+
+
+@dataclass
+class CsvLines:
+    """Looks for quotation marks that are never closed where Spark does not notice: in the last field."""
+
+    name: str
+    separator: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    comment: bytes = b""
+    _before: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        # What the last mark of a line follows if it may be one that opens a field, or one that closes none.
+        self._before = (self.separator + self.escape).encode()
+
+    def check(self, piece: bytes) -> None:
+        """Look at some whole lines.
+
+        Raises:
+            BadFile: A quotation mark is never closed.
+        """
+        if len(self.separator) != 1 or len(self.quote) != 1 or self.quote.encode() not in piece:
+            return
+        for line in self._suspected(piece):
+            if not (self.comment and line.startswith(self.comment)) and self._is_open(line):
+                raise bad(self.name, f"has a quotation mark that is never closed: {_shown(line)}.")
+
+    def _suspected(self, piece: bytes) -> Iterator[bytes]:
+        quote, before = self.quote.encode(), self._before
+        for line in piece.split(b"\n"):
+            at = line.rfind(quote)
+            if at == 0 or (at > 0 and line[at - 1] in before):
+                yield line
+
+    def _is_open(self, line: bytes) -> bool:
+        doubled = self.escape == self.quote
+        try:
+            fields_of(line.decode(errors="replace"), self.separator, self.quote, self.escape, doubled=doubled)
+        except csv.Error as error:
+            return "unexpected end" in str(error)
+        return False
+
+
+@dataclass
+class JsonLines:
+    """Looks for lines of which Spark would read a part, or the last of two values."""
+
+    name: str
+    columns: Sequence[str] = ()
+    _keys: list[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = [json.dumps(column, ensure_ascii=False).encode() for column in self.columns]
+
+    def check(self, piece: bytes) -> None:
+        """Look at some whole lines.
+
+        Raises:
+            BadFile: One of them is not one object with each key once, or holds what is no character.
+        """
+        lines = piece.split(b"\n")
+        suspected: list[bytes] = []
+        if _GOES_ON.search(piece):
+            suspected.extend(line for line in lines if _GOES_ON.search(line))
+        if piece.count(b"}\n") != piece.count(b"\n"):
+            suspected.extend(line for line in lines if line and not line.endswith(b"}"))
+        for key in self._keys:
+            suspected.extend([line for line in lines if line.count(key) > 1])
+        if _MAYBE_HALF.search(piece):
+            suspected.extend(line for line in lines if _MAYBE_HALF.search(line))
+        for line in dict.fromkeys(suspected):
+            why = _why_misread(line)
+            if why:
+                raise bad(self.name, f"{why}: {_shown(line)}.")
+
+
+class _Repeated(Exception):
+    """A key is there twice in one object."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Repeated
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_each_once)
+
+
+def _why_misread(line: bytes) -> str:
+    """Say what Spark would not notice; of a line that is broken, it does. Braces inside of texts are nothing to worry about."""
+    text = line.decode(errors="replace").strip()
+    try:
+        _, end = _DECODER.raw_decode(text)
+    except _Repeated:
+        return "has a key twice in one JSON object"
+    except (RecursionError, ValueError):
+        return ""
+    if end < len(text):
+        return "has more than one JSON object on a line"
+    if _HALF_PAIR.search(text.replace(r"\\", "")):
+        return "holds half of a surrogate pair, which is no character"
+    return ""
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:_SHOWN].decode(errors="replace"))

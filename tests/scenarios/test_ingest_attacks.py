@@ -1,0 +1,258 @@
+"""Ways in which an ingest could take rows in twice, lose or hide them: files that change, folders and tables that are meddled with, other words in the declaration."""
+
+import os
+import time
+
+import pytest
+
+import twice
+from inboxes import COLUMN, LONG_AGO
+from twice.errors import Misuse, NotPublished, Waiting
+from twice.intakes import forget
+from twice.pipelines import pipeline
+
+REPLACING = {"file_column": COLUMN, "on_changed_file": "replace"}
+
+
+def ids_after(inbox, runs=1):
+    for _ in range(runs):
+        inbox.run()
+    return inbox.ids()
+
+
+# ---------------------------------------------------------------------------------- files that turn bad
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_not_taken_in_again(make_inbox):
+    inbox = make_inbox(source={"on_bad_file": "set_aside"})
+    path = inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    path.rename(inbox.folder / "kept")
+    path.symlink_to("/dev/null")
+    inbox.run()
+    assert inbox.states()["a.jsonl"] == "set aside"
+    assert inbox.run().state == "skipped"
+    path.unlink()
+    (inbox.folder / "kept").rename(path)
+    os.utime(path)
+    assert ids_after(inbox) == "abc"
+
+
+def test_a_file_that_is_replaced_by_a_bad_one_and_repaired_has_its_rows_once(make_inbox):
+    inbox = make_inbox(source={**REPLACING, "on_bad_file": "set_aside"})
+    path = inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    path.write_bytes(b'{"id": "\xff\xfe", "n": 1}\n')
+    outcome = inbox.run()
+    assert (outcome.rows, inbox.ids()) == (0, "abc")
+    assert "The table has the rows of its older content." in outcome.notes[-1]
+    inbox.drop_in("a.jsonl", "abcd")
+    assert ids_after(inbox) == "abcd"
+
+
+# ---------------------------------------------------------------------------------- copies
+
+
+def test_a_copy_of_a_forgotten_file_does_not_double_its_rows(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    copy = inbox.drop_in("copy.jsonl", "abc")
+    os.utime(copy, (1, 1))
+    forget(inbox.project, inbox.pipeline, ["landing/a.jsonl"])
+    assert ids_after(inbox, 2) == "abc"
+    assert inbox.marks()["a.jsonl"].state == "published"
+
+
+def test_a_file_that_gets_the_content_of_another_loses_its_old_rows(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.drop_in("b.jsonl", "de")
+    inbox.run()
+    inbox.drop_in("a.jsonl", "de")
+    assert ids_after(inbox) == "de"
+    assert inbox.run().state == "skipped"
+    inbox.drop_in("b.jsonl", "x")
+    assert ids_after(inbox, 2) == "dex"
+
+
+def test_two_links_to_one_file_bring_its_rows_once(make_inbox):
+    inbox = make_inbox()
+    path = inbox.drop_in("a.jsonl", "abc")
+    (path.parent / "one.jsonl").symlink_to("a.jsonl")
+    os.link(path, path.parent / "two.jsonl")
+    assert ids_after(inbox, 2) == "abc"
+    path.unlink()
+    assert ids_after(inbox) == "abc"
+
+
+def test_a_file_that_went_away_and_comes_back_is_known(make_inbox):
+    inbox = make_inbox()
+    path = inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    path.unlink()
+    assert inbox.run().state == "skipped"
+    assert inbox.states() == {"a.jsonl": "gone"}
+    inbox.drop_in("a.jsonl", "abc")
+    assert ids_after(inbox) == "abc"
+    assert inbox.states() == {"a.jsonl": "published"}
+
+
+def test_a_file_that_failed_and_was_taken_away_is_told_as_gone(make_inbox):
+    inbox = make_inbox()
+    bad = inbox.folder / "landing/bad.jsonl"
+    inbox.drop_in("a.jsonl", "abc")
+    bad.symlink_to("/dev/null")
+    with pytest.raises(NotPublished):
+        inbox.run()
+    bad.unlink()
+    inbox.run()
+    assert inbox.states() == {"a.jsonl": "published", "bad.jsonl": "gone"}
+
+
+# ---------------------------------------------------------------------------------- clocks
+
+
+@pytest.mark.parametrize("moment", [0, LONG_AGO, time.time() + 10**8])
+def test_times_of_any_kind_are_taken_for_what_they_are(make_inbox, moment):
+    inbox = make_inbox()
+    os.utime(inbox.drop_in("a.jsonl", "abc"), (moment, moment))
+    assert ids_after(inbox, 2) == "abc"
+
+
+def test_a_file_of_a_clock_that_is_ahead_waits_until_it_is_quiet(make_inbox):
+    inbox = make_inbox(source={"quiet_for": "1 hour"})
+    ahead = time.time() + 60
+    os.utime(inbox.drop_in("a.jsonl", "abc"), (ahead, ahead))
+    with pytest.raises(Waiting, match="it changed less than 1 hour ago"):
+        inbox.run()
+
+
+# ---------------------------------------------------------------------------------- restores
+
+
+@pytest.mark.needs("Drafts")
+def test_restores_to_the_middle_twice_and_forward_again(make_inbox):
+    inbox = make_inbox()
+    versions = {}
+    for name in "abc":
+        inbox.drop_in(f"{name}.jsonl", name)
+        inbox.run()
+        versions[name] = inbox.sight().version
+
+    def restore(name):
+        twice.restore(f"{inbox.kind}:{inbox.target}", versions[name], project=inbox.project)
+
+    restore("a")
+    restore("b")
+    assert (inbox.ids(), set(inbox.marks())) == ("ab", {"a.jsonl", "b.jsonl"})
+    restore("c")
+    assert (inbox.ids(), set(inbox.marks())) == ("abc", {"a.jsonl", "b.jsonl", "c.jsonl"})
+    restore("a")
+    inbox.drop_in("d.jsonl", "d")
+    inbox.run(force=True)
+    assert inbox.ids() == "abcd"
+    restore("b")
+    assert (inbox.ids(), set(inbox.marks())) == ("ab", {"a.jsonl", "b.jsonl"})
+    inbox.run(force=True)
+    assert inbox.ids() == "abcd"
+    assert inbox.run().state == "skipped"
+
+
+@pytest.mark.needs("Drafts")
+def test_a_restore_that_is_accepted_takes_in_what_the_table_lacks(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "a")
+    inbox.run()
+    before = inbox.sight().version
+    inbox.drop_in("b.jsonl", "b")
+    inbox.run()
+    twice.restore(f"{inbox.kind}:{inbox.target}", before, project=inbox.project)
+    assert inbox.run(accept=True).state == "published"
+    assert inbox.ids() == "ab"
+    assert inbox.run().state == "skipped"
+
+
+@pytest.mark.needs("Drafts")
+def test_a_restore_to_before_a_file_was_forgotten(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    before = inbox.sight().version
+    forget(inbox.project, inbox.pipeline, ["landing/a.jsonl"])
+    inbox.run()
+    twice.restore(f"{inbox.kind}:{inbox.target}", before, project=inbox.project)
+    inbox.drop_in("b.jsonl", "d")
+    inbox.run(force=True)
+    assert inbox.ids() == "abcd"
+
+
+# ---------------------------------------------------------------------------------- other words in the declaration
+
+
+def test_another_hash_knows_copies_and_touched_files_all_the_same(make_inbox):
+    inbox = make_inbox()
+    path = inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    for algorithm in ("sha256", "xxh3"):
+        other = inbox.twin(source={"hash": algorithm})
+        os.utime(path)
+        inbox.drop_in(f"copy-{algorithm}.jsonl", "abc")
+        inbox.drop_in(f"new-{algorithm}.jsonl", algorithm[0])
+        other.run()
+        assert other.ids() == "".join(sorted("abc" + ("s" if algorithm == "sha256" else "sx")))
+    inbox.drop_in("copy-of-sha256.jsonl", "s")
+    assert ids_after(inbox) == "abcsx"
+
+
+def test_rows_from_before_the_file_column_cannot_be_replaced(make_inbox):
+    inbox = make_inbox(columns={"on_new_column": "add"})
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    later = inbox.twin(source=REPLACING)
+    inbox.drop_in("b.jsonl", "d")
+    later.run()
+    inbox.drop_in("a.jsonl", "xy")
+    with pytest.raises(NotPublished, match=r"'landing/a.jsonl'.*'source_file'"):
+        later.run()
+    assert inbox.ids() == "abcd"
+    (inbox.folder / "landing/a.jsonl").unlink()
+    inbox.drop_in("b.jsonl", "de")
+    assert ids_after(later) == "abcde"
+
+
+def untracked(inbox, pattern=None):
+    """Return a pipeline of the same name that publishes to the same target without marks."""
+    return pipeline(
+        name=inbox.name,
+        source=twice.source(lambda: [{"id": "q", "n": 1}], fingerprint="always"),
+        target=f"{inbox.kind}:{inbox.target}",
+        pattern=pattern or twice.merger(keys=["id"]),
+    )(lambda rows: rows)
+
+
+def test_what_was_an_ingest_stays_one(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    with pytest.raises(Misuse, match="takes in files, each once"):
+        twice.run(untracked(inbox), project=inbox.project)
+    assert ids_after(inbox) == "abc"
+
+
+def test_what_was_no_ingest_does_not_become_one(make_inbox):
+    inbox = make_inbox(pattern=twice.merger(keys=["id"]))
+    twice.run(untracked(inbox), project=inbox.project)
+    inbox.drop_in("a.jsonl", "abc")
+    with pytest.raises(Misuse, match="without marks of files"):
+        inbox.run()
+    assert inbox.ids() == "q"
+
+
+def test_an_append_becomes_a_merger(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    inbox.drop_in("b.jsonl", "cd", n=2)
+    later = inbox.twin(pattern=twice.merger(keys=["id"]))
+    assert ids_after(later, 2) == "abcd"
