@@ -227,6 +227,7 @@ class _Sorting:
         self.waiting: dict[str, str] = {}
         self.copies: dict[str, str] = {}
         self.contents: dict[str, str] = {}
+        self.alike: list[tuple[FileMark, Mark | None]] = []
         self.looks: dict[str, Look] = {}
         self.bytes = 0
 
@@ -239,6 +240,7 @@ class _Sorting:
                 more = len(there) - number
                 break
             self._sort(mark, known)
+        self._sort_copies()
         files = FileSet(self.source.files, self.place.root, tuple(self.chosen), self._format()).with_looks(self.looks)
         return Intake(
             self.source,
@@ -375,12 +377,28 @@ class _Sorting:
             return
         other = self.contents.get(mark.content)
         if other and other != mark.path and self.source.on_copied_file == "skip":
+            self.alike.append((mark, known))
+            return
+        self._take_if_good(mark, known)
+
+    def _sort_copies(self) -> None:
+        """Skip what is known under another name, unless the rows of that other one leave with this very publish."""
+        changed = {mark.path for mark, known in self.alike if known and known.state == PUBLISHED}
+        leaving = changed.union(self.leaving)
+        fresh = {mark.content for mark in self.chosen}
+        for mark, known in self.alike:
+            other = self.contents[mark.content]
+            if other in leaving and mark.content not in fresh:
+                fresh.add(mark.content)
+                self._take_if_good(mark, known)
+                continue
             self.copies[mark.path] = other
             if known and known.state == PUBLISHED and self._leaves(known):
                 self.marks.append(
                     _forgotten(known, f"its rows left, since it has the content of {other} now", gone=True)
                 )
-            return
+
+    def _take_if_good(self, mark: FileMark, known: Mark | None) -> None:
         why = self._why_bad(mark)
         if why:
             self._refuse(Mark(mark.path, mark.size, mark.token[2], mark.content, None, 0, SET_ASIDE), why)
