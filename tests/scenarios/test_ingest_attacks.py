@@ -81,6 +81,21 @@ def test_a_file_that_gets_the_content_of_another_loses_its_old_rows(make_inbox):
     assert ids_after(inbox, 2) == "dex"
 
 
+def test_names_that_are_swapped_or_moved_on_keep_all_rows_in_one_publish(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("1.jsonl", "ab")
+    inbox.drop_in("2.jsonl", "cd")
+    inbox.run()
+    inbox.drop_in("1.jsonl", "cd")
+    inbox.drop_in("2.jsonl", "ab")
+    assert ids_after(inbox) == "abcd"
+    inbox.drop_in("3.jsonl", "ab")
+    inbox.drop_in("2.jsonl", "cd")
+    inbox.drop_in("1.jsonl", "ef")
+    assert ids_after(inbox) == "abcdef"
+    assert inbox.run().state == "skipped"
+
+
 def test_two_links_to_one_file_bring_its_rows_once(make_inbox):
     inbox = make_inbox()
     path = inbox.drop_in("a.jsonl", "abc")

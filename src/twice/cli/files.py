@@ -20,7 +20,12 @@ _SHOWN = 50
 
 @click.group("files")
 def files_command() -> None:
-    """Files that an ingest has taken in, set aside, or left for later."""
+    """Files that an ingest has taken in, set aside, or left for later.
+
+    \b
+    Example:
+      twice files list orders
+    """
 
 
 @files_command.command("list")

@@ -25,7 +25,12 @@ _RAW = 80
 
 @click.group("quarantine")
 def quarantine_command() -> None:
-    """Rows that were set aside, because they could not be parsed or broke a rule."""
+    """Rows that were set aside, because they could not be parsed or broke a rule.
+
+    \b
+    Example:
+      twice quarantine list
+    """
 
 
 def _slot_options(command: Callable[..., Any]) -> Callable[..., Any]:
