@@ -197,7 +197,7 @@ def test_where_none_may_be_each_is_refused_by_name_or_simply_works(landing, form
     rows = inbox.records()
     assert len(rows) == BASE_ROWS + outcome.rows
     if form == "csv":
-        assert {"a\0b", "a,b", '5" pipe', "x" * 200_000} < {row["name"] for row in rows}
+        assert {"a,b", '5" pipe', "x" * 200_000} < {row["name"] for row in rows}
 
 
 def more_of_a_list(cases):
