@@ -191,6 +191,9 @@ def test_an_outcome_says_all_in_plain_values(publish):
         "rows": 2,
         "attempt": outcome.attempt,
         "notes": [],
+        "parsed": None,
+        "quarantined": 0,
+        "left": 0,
         "along": [],
     }
 

@@ -79,13 +79,17 @@ class Feeder:
 
     def feed(self, seconds: float) -> int:
         """Do one thing after the other, and return how many were done."""
-        weights, acts = zip(*self.acts, strict=True)
         until, done = time.monotonic() + seconds, 0
         while time.monotonic() < until:
-            self.chance.choices(acts, weights)[0]()
+            self.act()
             done += 1
             time.sleep(self.slowly * self.chance.choice((0.0, 0.0, 0.02, 0.1, 0.3)))
         return done
+
+    def act(self) -> None:
+        """Do one thing."""
+        weights, acts = zip(*self.acts, strict=True)
+        self.chance.choices(acts, weights)[0]()
 
     # ---------------------------------------------------------------- what is written
 
@@ -125,7 +129,7 @@ class Feeder:
             for piece, state in ((first, before + first), (added[len(first) :], before + added)):
                 self.announce(path, state)
                 file.write(piece)
-                time.sleep(self.chance.choice((0.0, 0.0, 0.02, 0.1, 0.7)))
+                time.sleep(min(self.slowly, 1.0) * self.chance.choice((0.0, 0.0, 0.02, 0.1, 0.7)))
 
     def rename_over(self, path: Path, raw: bytes) -> None:
         self.announce(path, raw)

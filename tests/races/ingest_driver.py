@@ -17,9 +17,9 @@ POLICIES = {"format": "json", "file_column": COLUMN, "on_changed_file": "replace
 BETWEEN_RUNS_SECONDS = 0.05
 
 
-def fed_inbox(folder: Path, kind: str, address: str = "", spark=None) -> Inbox:
+def fed_inbox(folder: Path, kind: str, address: str = "", spark=None, **policies) -> Inbox:
     """Return the ingest that all processes run; where there is a session, rows may be bad."""
-    source = {**POLICIES, "max_quarantined": 100_000, "batch_files": 4} if spark else POLICIES
+    source = {**POLICIES, **({"max_quarantined": 100_000, "batch_files": 4} if spark else {}), **policies}
     database = None
     if address:
         server, _, name = address.rpartition("/")

@@ -12,13 +12,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from feeder import Edition, edition_of
+from feeder import Edition, Feeder, edition_of
 from ingest_driver import fed_inbox, run_once
 
 from inboxes import COLUMN
+from twice.faults import Died, armed, dying_at
 from twice.intakes import files_of, taken_by
 from twice.marks import PUBLISHED, SEEN, SET_ASIDE
 from twice.quarantine import rows_of
@@ -27,6 +29,8 @@ HERE = Path(__file__).parent
 FED_SECONDS = 20
 FED_SECONDS_IN_FULL = 120
 RUNS_UNTIL_SETTLED = 20
+STORIES = 8
+STORIES_IN_FULL = 100
 # How a run may end while others feed, publish and die: nothing else is right.
 ENDS = {"published", "skipped", "NotPublished", "InputsMoved", "Waiting", "Overtaken", "Busy"}
 
@@ -96,11 +100,10 @@ def whole_lines(log):
     return [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def settled(inbox):
+def settled(inbox, most=RUNS_UNTIL_SETTLED):
     """Run until there is nothing to do."""
-    time.sleep(2.5)
     ends = [run_once(inbox)]
-    while ends[-1]["state"] != "skipped" and len(ends) < RUNS_UNTIL_SETTLED:
+    while ends[-1]["state"] != "skipped" and len(ends) < most:
         ends.append(run_once(inbox))
     assert ends[-1]["state"] == "skipped", ends
     return ends
@@ -212,6 +215,50 @@ def test_a_folder_with_bad_rows_that_is_fed_while_two_ingests_with_jvms_are_kill
     account = Account(inbox)
     account.check()
     check_bad_rows(account)
+
+
+POINTS = (
+    "inputs.resolved",
+    "intended",
+    "lease.taken",
+    "rows.ready",
+    "stage.after",
+    "marks.kept",
+    "publish.before",
+    "publish.after",
+    "read.back",
+    "confirmed",
+)
+
+
+@pytest.mark.timeout(600)
+def test_stories_of_a_folder_between_runs_that_die(tmp_path, monkeypatch, seed, request):
+    """One process, no clock and no server: what the feeder does comes between runs, some of which die where it hurts."""
+    monkeypatch.setattr("twice.sources.tracked._BETWEEN_LOOKS_SECONDS", 0.0)
+    for number in range(STORIES_IN_FULL if request.config.getoption("--every-kill") else STORIES):
+        print(f"story {number}: TWICE_SEED={seed + number}")
+        tell(tmp_path / str(number), random.Random(seed + number), seed + number)
+
+
+def tell(folder, chance, seed):
+    batches = chance.choice(({}, {}, {"batch_files": 1}, {"batch_files": 3}))
+    inbox = fed_inbox(folder, "memory", **batches)
+    feeder = Feeder(folder, seed, bad_rows=False, slowly=0.0)
+    feeder.names = feeder.names[: chance.choice((3, 6, 24))]
+    feeder.rename_in()
+    ends = []
+    for _ in range(chance.randrange(5, 50)):
+        feeder.act()
+        if chance.random() < 0.4:
+            ends.append(run_once(inbox))
+        elif chance.random() < 0.2:
+            with suppress(Died), armed(dying_at(chance.choice(POINTS))):
+                run_once(inbox)
+            inbox.reopen()
+    feeder.rename_in()
+    ends += settled(inbox, most=60)
+    check_ends(ends)
+    Account(inbox).check()
 
 
 def check_bad_rows(account):

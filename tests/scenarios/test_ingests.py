@@ -1,5 +1,6 @@
 """Scenarios 83 to 89 and 104: every file is taken in once, whatever happens to it and to the run."""
 
+import gzip
 import os
 import threading
 import time
@@ -484,6 +485,17 @@ def test_87_a_file_that_is_bad_in_between_keeps_its_rows_until_it_is_whole(make_
     assert inbox.ids() == "abcde"
     assert inbox.table_rows(COLUMN)[0] == ("landing/a.jsonl",)
     assert inbox.run().state == "skipped"
+
+
+def test_87_a_packed_file_that_is_empty_is_no_copy_of_an_empty_file(make_inbox):
+    inbox = make_inbox(files="landing/*.jsonl*", source={**REPLACING, "on_bad_file": "set_aside", "format": "json"})
+    inbox.drop_in("empty.jsonl", "")
+    packed = inbox.drop_in_text("a.jsonl.gz", "")
+    packed.write_bytes(gzip.compress(b'{"id": "a", "n": 1}\n'))
+    inbox.run()
+    packed.write_bytes(b"")
+    inbox.run()
+    assert (inbox.marks()["a.jsonl.gz"].state, inbox.ids()) == ("set aside", "a")
 
 
 def test_87_a_file_that_is_whole_again_as_it_was_is_published_still(make_inbox):

@@ -28,6 +28,7 @@ from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.sources.listing import misnamed
 from twice.sources.marking import ALGORITHMS, FileMark, content_hash_of, is_as_marked, mark_files
+from twice.sources.packing import opener
 from twice.sources.walking import Entry, walk
 
 CHANGED = ("refuse", "replace", "ignore", "apply")
@@ -405,7 +406,9 @@ class _Sorting:
         if known and known.is_there and known.state != FORGOTTEN and not self._takes_change(mark.path):
             return
         other = self._holder(mark.content)
-        if other and other != mark.path and self.source.on_copied_file == "skip":
+        # The same bytes are other rows, or none, if the name says that they are packed in another way.
+        is_copy = other is not None and other != mark.path and opener(other) is opener(mark.path)
+        if other and is_copy and self.source.on_copied_file == "skip":
             self._pass_over(mark, known, other)
             return
         why = self._why_bad(mark)
