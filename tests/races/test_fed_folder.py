@@ -191,7 +191,7 @@ def test_a_folder_that_is_fed_while_two_ingests_are_killed(kind, tmp_path, new_d
     seconds = FED_SECONDS_IN_FULL if request.config.getoption("--every-kill") else FED_SECONDS
     folder, address = tmp_path / "fed", new_database().url
     inbox = fed_inbox(folder, kind, address)
-    ends = fed(folder, kind, address, seed, seconds, lives=(0.3, 4.0))
+    ends = fed(folder, kind, address, seed, seconds, lives=(0.5, 6.0))
     ends += settled(inbox)
     check_ends(ends)
     Account(inbox).check()
