@@ -8,7 +8,7 @@ repetition has a ledger of its own, so that no hash is remembered, and a target 
 
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,15 @@ def _data_files(table: str) -> Iterator[str]:
     return (str(path) for path in Path(table).rglob("*.parquet"))
 
 
-def small_files(root: Path, files: int, times: int) -> None:
-    """Measure each kind of table: two rounds to warm up, then the others."""
+def small_files(root: Path, files: int, times: int, kinds: Sequence[str] = ("delta", "parquet")) -> None:
+    """Measure each kind of table: a round to warm up, then the others, each told as it ends."""
     bench = Bench(root, files)
-    for kind in ("delta", "parquet"):
-        rounds = [{way: bench.once(way, kind) for way in WAYS} for _ in range(times + 2)][2:]
-        print(f"{files:,} files of {_ROWS_IN_FILE:,} rows into {kind}: {json.dumps(_told(rounds))}", flush=True)
+    for kind in kinds:
+        rounds = []
+        for number in range(times + 1):
+            rounds.append({way: bench.once(way, kind) for way in WAYS})
+            print(f"{kind} {number or 'warming up'}: {json.dumps(_told(rounds[-1:]))}", flush=True)
+        print(f"{files:,} files of {_ROWS_IN_FILE:,} rows into {kind}: {json.dumps(_told(rounds[1:]))}", flush=True)
     bench.engine.stop()
 
 
