@@ -13,7 +13,8 @@ from twice.fingerprint import Place
 from twice.intakes import files_of, taken_by
 from twice.pipelines import Pipeline, pipeline
 from twice.sources.filesets import FileSet
-from twice.sources.tracked import Intake, Tracked
+from twice.sources.intake import Intake
+from twice.sources.tracked import Tracked
 from twice.stores import manifest
 from worlds import World
 

@@ -58,7 +58,7 @@ from twice.quarantine import keep, set_aside_by, with_kept
 from twice.replays import start_of
 from twice.runs import Effect, Receipt, Run, Slot
 from twice.sight import Sight
-from twice.sources.tracked import Intake
+from twice.sources.intake import Intake
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8

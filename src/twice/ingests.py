@@ -29,7 +29,7 @@ from twice.ledger import files as records
 from twice.marks import CLAIMED, FAILED, PUBLISHED, SEEN, Mark, Taken
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
-from twice.sources.tracked import Intake
+from twice.sources.intake import Intake
 
 _ALL = 10**9
 

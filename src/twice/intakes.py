@@ -32,7 +32,8 @@ from twice.quarantine import rows_of
 from twice.retrying import fill_slot
 from twice.runs import Aside, Slot
 from twice.sight import Sight
-from twice.sources.tracked import Intake, Tracked
+from twice.sources.intake import Intake
+from twice.sources.tracked import Tracked
 
 _EDITIONS_SEARCHED = 1000
 _ALL = 10**9

@@ -20,8 +20,8 @@ from twice.faults import reach
 from twice.fingerprint import Inputs
 from twice.runs import Aside, Receipt
 from twice.sources.filesets import FileSet
+from twice.sources.intake import Intake
 from twice.sources.sifting import Sifted
-from twice.sources.tracked import Intake
 
 
 @dataclass(frozen=True)

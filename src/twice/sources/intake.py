@@ -1,0 +1,92 @@
+"""What does one run of an ingest take in, and what does it leave for later?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from twice.abilities import Rows
+from twice.marks import SET_ASIDE, Mark, Taken
+from twice.sources.filesets import FileSet
+
+if TYPE_CHECKING:
+    from twice.sources.tracked import Tracked
+
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What one run takes in.
+
+    Attributes:
+        source: What was declared.
+        files: The files, and rows set aside earlier, that are read.
+        marks: Marks that change with the publish; those of files that are read lack their rows until they are counted.
+        taken: What the target had taken in before.
+        leaving: Files whose older rows leave; new ones come in their place, unless the file is a copy of another one now.
+        waiting: Files that are left for later, each with the reason.
+        copies: Files whose content is known under another name, which is named.
+        more: How many files are left to later runs.
+        replayed: Labels of rows set aside that are read again.
+    """
+
+    source: Tracked
+    files: FileSet
+    marks: tuple[Mark, ...]
+    taken: Taken = field(repr=False)
+    leaving: tuple[str, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    more: int = 0
+    replayed: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Tell whether there is nothing to publish."""
+        return not (self.marks or self.replayed)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Tell whether rows come or go."""
+        return bool(self.files.marks or self.files.again or self.leaving)
+
+    @property
+    def facts(self) -> Any:
+        """What is done with each file, and the rows that are read again."""
+        marks = sorted([mark.state, mark.path, mark.size, mark.content] for mark in self.marks)
+        return [["taken in", *mark] for mark in marks] + [["again", label] for label in sorted(self.replayed)]
+
+    @property
+    def summary(self) -> str:
+        """Count and size, and what is left for later."""
+        return "; ".join((self.files.summary, *self.notes))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Name every file that is not taken in."""
+        aside = {mark.path: mark.reason for mark in self.marks if mark.state == SET_ASIDE}
+        notes = [
+            _named(self.waiting, "waits", "wait"),
+            _named({path: f"as {of}" for path, of in self.copies.items()}, "has known content", "have known content"),
+            _named(aside, "is set aside", "are set aside"),
+            f"{self.more} more are left to the next run" if self.more else "",
+        ]
+        return tuple(filter(None, notes))
+
+    def moved(self) -> list[str]:
+        """Name the files that changed since they were looked at."""
+        return self.files.moved()
+
+    def read(self, engine: Any) -> Rows:
+        """Return the rows."""
+        return self.files.read(engine)
+
+
+def _named(found: Mapping[str, str], one: str, several: str) -> str:
+    if not found:
+        return ""
+    shown = ", ".join(f"{path!r} ({why})" for path, why in list(found.items())[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{len(found)} {'file' if len(found) == 1 else 'files'} {one if len(found) == 1 else several}: {shown}{more}"
