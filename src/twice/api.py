@@ -208,6 +208,8 @@ def files(
         on_bad_file,
         max_expanded,
     )
+    if track and missing != "fail":
+        raise Misuse("missing= is not for files that are tracked: an empty folder waits.", fix="Leave it out.")
     if track:
         return Tracked(declared, on_changed_file, on_copied_file, quiet_for, done, batch_files, batch_bytes, hash)
     only_tracked = {

@@ -194,7 +194,7 @@ def _decide(
         known=known,
         accepted=ledger.accepted(job.accepts),
         asked=asked,
-        takes_in=bool(intake and not intake.nothing),
+        takes_in=intake.news if intake and not intake.nothing else "",
         past=partial(_past, store, job.table),
     )
     return decide(question, sight)

@@ -44,8 +44,8 @@ class Asked:
 class Question:
     """Everything a decision depends on.
 
-    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` tells that
-    there is something which the table lacks, whatever was published before: after a restore it may be the same files again.
+    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` says
+    what there is that the table lacks, whatever was published before: after a restore it may be the same files again.
     """
 
     slot: Slot
@@ -58,7 +58,7 @@ class Question:
     known: Sequence[Receipt]
     accepted: str
     asked: Asked
-    takes_in: bool = False
+    takes_in: str = ""
     past: Callable[[], Past] = Past
 
 
@@ -305,7 +305,7 @@ def _is_current(question: Question, before: Receipt) -> bool:
 
 def _why_again(question: Question, before: Receipt) -> str:
     if question.takes_in:
-        return "there are new files"
+        return question.takes_in
     if question.asked.force:
         return "asked for with --force"
     if not question.fingerprint:

@@ -234,7 +234,7 @@ POINTS = (
 @pytest.mark.timeout(600)
 def test_stories_of_a_folder_between_runs_that_die(tmp_path, monkeypatch, seed, request):
     """One process, no clock and no server: what the feeder does comes between runs, some of which die where it hurts."""
-    monkeypatch.setattr("twice.sources.tracked._BETWEEN_LOOKS_SECONDS", 0.0)
+    monkeypatch.setattr("twice.sources.sorting._BETWEEN_LOOKS_SECONDS", 0.0)
     for number in range(STORIES_IN_FULL if request.config.getoption("--every-kill") else STORIES):
         print(f"story {number}: TWICE_SEED={seed + number}")
         tell(tmp_path / str(number), random.Random(seed + number), seed + number)

@@ -524,7 +524,7 @@ def test_87_a_file_that_changes_while_it_is_looked_at_is_not_taken_for_bad(make_
             path.unlink() if meanwhile == "goes away" else path.write_bytes(NOT_TEXT)
         return look_into(name, *rest)
 
-    monkeypatch.setattr("twice.sources.tracked.look_into", look)
+    monkeypatch.setattr("twice.sources.sorting.look_into", look)
     outcome = inbox.run()
     assert (outcome.rows, set(inbox.marks())) == (3, {"a.jsonl"})
     path.write_bytes(whole)

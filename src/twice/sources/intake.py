@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Rows
-from twice.marks import SET_ASIDE, Mark, Taken
+from twice.marks import FORGOTTEN, SET_ASIDE, Mark, Taken
 from twice.sources.filesets import FileSet
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class Intake:
         return not (self.marks or self.replayed)
 
     @property
+    def news(self) -> str:
+        """Why there is something to publish, in words."""
+        if self.replayed:
+            return "rows that were set aside are read again"
+        return "files are forgotten" if self.marks and not self.moves_rows and self._forgets else "there are new files"
+
+    @property
+    def _forgets(self) -> bool:
+        return all(mark.state == FORGOTTEN for mark in self.marks)
+
+    @property
     def moves_rows(self) -> bool:
         """Tell whether rows come or go."""
         return bool(self.files.marks or self.files.again or self.leaving)
@@ -71,7 +82,7 @@ class Intake:
             _named(self.waiting, "waits", "wait"),
             _named({path: f"as {of}" for path, of in self.copies.items()}, "has known content", "have known content"),
             _named(aside, "is set aside", "are set aside"),
-            f"{self.more} more are left to the next run" if self.more else "",
+            f"{self.more} more {'is' if self.more == 1 else 'are'} left to the next run" if self.more else "",
         ]
         return tuple(filter(None, notes))
 
