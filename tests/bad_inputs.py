@@ -147,7 +147,7 @@ BAD_FILES = (
     BadFile("header repeated", "x.csv", GOOD_FILE * 2, "has its header again in line 3"),
     BadFile("header in another order", "x.csv", b"name,id,amount,day\n", "has its columns in another order"),
     BadFile("header lacks a column", "x.csv", b"id,name,amount\n", "has another header than the schema"),
-    BadFile("header that is no text", "x.csv", b"id,na\xffme,amount,day\n", "cannot be read as CSV"),
+    BadFile("header that is no text", "x.csv", b"id,na\xffme,amount,day\n", "its header is not UTF-8"),
 )
 
 BAD_ROWS = (

@@ -250,7 +250,17 @@ def _check_proof(question: Question, sight: Sight) -> None:
     raise ProofGone(
         f"The slot {question.slot.label} of {question.slot.pipeline} was published, and its rows are no longer vouched for.",
         f"{reason[:1].upper()}{reason[1:]}.",
-        "Use --force to publish it again, or --accept to take the rows as they are now.",
+        _way_on(question, "Use --force to publish it again, or --accept to take the rows as they are now."),
+    )
+
+
+def _way_on(question: Question, otherwise: str) -> str:
+    """Say what helps; files that were taken in are not read again, so an ingest can only go on from what is there."""
+    if not question.pattern.takes_in:
+        return otherwise
+    return (
+        "Use --accept to go on from the rows as they are now, and take in the files that this version had not yet."
+        f" To go back to another version: twice restore {question.slot.target.text}"
     )
 
 
@@ -269,7 +279,10 @@ def _check_all_proofs(question: Question, sight: Sight) -> None:
     raise ProofGone(
         f"The slot {question.slot.label} builds on {named(ended)}, whose rows are no longer vouched for.",
         f"{reason[:1].upper()}{reason[1:]}.",
-        "Use --force to make the table what its published slots say, or --accept to go on from the rows as they are now.",
+        _way_on(
+            question,
+            "Use --force to make the table what its published slots say, or --accept to go on from the rows as they are now.",
+        ),
     )
 
 

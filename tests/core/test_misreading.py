@@ -19,6 +19,7 @@ NOTICED = (
     "duplicate keys",
     "lone surrogate",
 )
+TWO = ["id", "name"]
 SILENT = [case for case in BAD_ROWS if case.what in NOTICED]
 
 
@@ -54,24 +55,33 @@ def test_all_of_them_are_tried():
     ],
 )
 def test_quotation_marks_that_are_closed_are_left_alone(lines):
-    CsvLines("x", comment=b"#").check(lines)
+    CsvLines("x", TWO, comment=b"#").check(lines)
 
 
-@pytest.mark.parametrize("line", [b'"a', b'1,"a', b'1,"a\\"', b'1,"', b'1,"a, b', b'"x","y"\n1,2,"z\n3,4'])
-def test_quotation_marks_that_are_not_closed_are_told(line):
+@pytest.mark.parametrize(
+    "line", [b'1,"a', b'1,"a\\"', b'1,"', b'1,"a, b', b'"x","y"\n2,"z\n3,4', b'"a,b","c', b'1,"a\\']
+)
+def test_a_last_field_that_is_not_closed_is_told(line):
     with pytest.raises(BadFile, match=r"'x' has a quotation mark that is never closed: '"):
-        CsvLines("x").check(line + b"\n")
+        CsvLines("x", TWO).check(line + b"\n")
+    with pytest.raises(BadFile):
+        CsvLines("x", ["id"]).check(b'"a\n')
+
+
+@pytest.mark.parametrize("line", [b'"a', b'"1,a', b'1,2,"a', b'"1,a,2'])
+def test_other_fields_that_are_not_closed_are_told_by_spark(line):
+    CsvLines("x", TWO).check(line + b"\n")
 
 
 def test_doubled_marks_count_where_they_are_how_a_mark_is_escaped():
-    CsvLines("x", escape='"').check(b'1,"a""b"\n')
+    CsvLines("x", TWO, escape='"').check(b'1,"a""b"\n')
     with pytest.raises(BadFile):
-        CsvLines("x", escape='"').check(b'1,"a""b\n')
-    CsvLines("x", escape="").check(b'1,"a\\"\n')
-    CsvLines("x", quote="").check(b'1,"a\n')
-    CsvLines("x", separator="||").check(b'1||"a\n')
+        CsvLines("x", TWO, escape='"').check(b'1,"a""b\n')
+    CsvLines("x", TWO, escape="").check(b'1,"a\\"\n')
+    CsvLines("x", TWO, quote="").check(b'1,"a\n')
+    CsvLines("x", TWO, separator="||").check(b'1||"a\n')
     with pytest.raises(BadFile):
-        CsvLines("x", separator="\t", quote="'").check(b"1\t'a\n")
+        CsvLines("x", TWO, separator="\t", quote="'").check(b"1\t'a\n")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +141,7 @@ def test_options_that_leave_nothing_out_are_left_to_people(option):
 @pytest.mark.parametrize(
     ("checker", "line"),
     [
-        (CsvLines("x"), b'17,"Some name, quoted","another ""one""",12.50,2024-09-20,plain'),
+        (CsvLines("x", TWO), b'17,"Some name, quoted","another ""one""",12.50,2024-09-20,plain'),
         (
             JsonLines("x", ["id", "name", "amount", "day"]),
             json.dumps(

@@ -2,12 +2,17 @@
 
 import os
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import twice
 from inboxes import COLUMN, LONG_AGO
-from twice.errors import Misuse, NotPublished, Waiting
+from twice.asides import AsideRow
+from twice.cli.quarantine import _asides
+from twice.errors import Fenced, Misuse, NotPublished, ProofGone, Stranger, Waiting
+from twice.handovers import release, take_over
 from twice.intakes import forget
 from twice.pipelines import pipeline
 
@@ -74,6 +79,21 @@ def test_a_file_that_gets_the_content_of_another_loses_its_old_rows(make_inbox):
     assert inbox.run().state == "skipped"
     inbox.drop_in("b.jsonl", "x")
     assert ids_after(inbox, 2) == "dex"
+
+
+def test_names_that_are_swapped_or_moved_on_keep_all_rows_in_one_publish(make_inbox):
+    inbox = make_inbox(source=REPLACING)
+    inbox.drop_in("1.jsonl", "ab")
+    inbox.drop_in("2.jsonl", "cd")
+    inbox.run()
+    inbox.drop_in("1.jsonl", "cd")
+    inbox.drop_in("2.jsonl", "ab")
+    assert ids_after(inbox) == "abcd"
+    inbox.drop_in("3.jsonl", "ab")
+    inbox.drop_in("2.jsonl", "cd")
+    inbox.drop_in("1.jsonl", "ef")
+    assert ids_after(inbox) == "abcdef"
+    assert inbox.run().state == "skipped"
 
 
 def test_two_links_to_one_file_bring_its_rows_once(make_inbox):
@@ -256,3 +276,72 @@ def test_an_append_becomes_a_merger(make_inbox):
     inbox.drop_in("b.jsonl", "cd", n=2)
     later = inbox.twin(pattern=twice.merger(keys=["id"]))
     assert ids_after(later, 2) == "abcd"
+
+
+# ---------------------------------------------------------------------------------- what people are told and may do
+
+
+def test_an_adopted_table_is_added_to(make_inbox):
+    inbox = make_inbox()
+    inbox.fill_by_hand([{"id": "q", "n": 0}], "id string, n bigint")
+    inbox.drop_in("a.jsonl", "abc")
+    with pytest.raises(Stranger, match="twice adopt"):
+        inbox.run()
+    take_over(inbox.store, inbox.project.ledger, inbox.target)
+    assert ids_after(inbox, 2) == "abcq"
+
+
+def test_another_project_that_takes_the_target_over_knows_its_files(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    release(inbox.store, inbox.project.ledger, inbox.target)
+    other = inbox.twin(ledger_name="other.db")
+    other.reopen()
+    take_over(other.store, other.project.ledger, other.target)
+    other.drop_in("b.jsonl", "d")
+    assert ids_after(other, 2) == "abcd"
+    with pytest.raises(Fenced, match="belongs to another ledger"):
+        inbox.run()
+
+
+def test_a_renamed_pipeline_goes_on(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    inbox.drop_in("b.jsonl", "d")
+    twice.run(replace(inbox.pipeline, name="other", was=inbox.name), project=inbox.project)
+    assert inbox.ids() == "abcd"
+
+
+def test_nobody_is_told_that_force_would_undo_a_change_by_hand(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    inbox.change_by_hand()
+    inbox.drop_in("b.jsonl", "d")
+    with pytest.raises(ProofGone) as refused:
+        inbox.run()
+    assert "--accept" in refused.value.fix
+    assert "--force" not in refused.value.fix
+    assert inbox.run(accept=True).rows == 1
+
+
+@pytest.mark.needs("Drafts")
+def test_after_a_restore_what_is_set_aside_is_that_of_the_version(make_inbox, monkeypatch):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    versions = [inbox.sight().version]
+    row = AsideRow("landing/b.jsonl", 2, "broken", "json", "no JSON")
+    monkeypatch.setattr("twice.quarantine._sifted", lambda _: [SimpleNamespace(parsed=2, rows=lambda: [row])])
+    inbox.drop_in("b.jsonl", "d")
+    assert inbox.run().quarantined == 1
+    versions.append(inbox.sight().version)
+    monkeypatch.undo()
+
+    def listed(version):
+        twice.restore(f"{inbox.kind}:{inbox.target}", version, project=inbox.project)
+        return [facts["rows"] for facts in _asides(inbox.project, inbox.pipeline)]
+
+    assert [listed(version) for version in versions] == [[], [1]]

@@ -12,7 +12,7 @@ from twice.cli.output import confirm, count, debug_option, output_option, print_
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Misuse, suggestion
 from twice.intakes import files_of, forget, history_of, tracked_of
-from twice.marks import SET_ASIDE, STATES, Mark
+from twice.marks import STATES, Mark
 from twice.project import Project
 
 _SHOWN = 50
@@ -20,7 +20,12 @@ _SHOWN = 50
 
 @click.group("files")
 def files_command() -> None:
-    """Files that an ingest has taken in, set aside, or left for later."""
+    """Files that an ingest has taken in, set aside, or left for later.
+
+    \b
+    Example:
+      twice files list orders
+    """
 
 
 @files_command.command("list")
@@ -108,7 +113,7 @@ def forget_files(name: str, paths: tuple[str, ...], force: bool, yes: bool, fold
     pipeline = project.pipeline(name)
     found_again = bool(tracked_of(pipeline).files.file_column) and pipeline.pattern.action(None) == "create"
     known = {mark.path: mark for mark in files_of(project, pipeline)}
-    taken = [path for path in paths if path in known and known[path].state != SET_ASIDE]
+    taken = [path for path in paths if path in known and known[path].is_there]
     if taken and not force:
         raise Misuse(
             f"The rows of {taken[0]!r} are in the table.",

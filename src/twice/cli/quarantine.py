@@ -13,11 +13,11 @@ from twice.abilities import KeepsBeside
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Misuse
-from twice.intakes import replay
+from twice.intakes import replay, taken_by
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.quarantine import rows_of
-from twice.runs import Receipt
+from twice.runs import Aside, Receipt
 
 _SHOWN = 20
 _RAW = 80
@@ -25,7 +25,12 @@ _RAW = 80
 
 @click.group("quarantine")
 def quarantine_command() -> None:
-    """Rows that were set aside, because they could not be parsed or broke a rule."""
+    """Rows that were set aside, because they could not be parsed or broke a rule.
+
+    \b
+    Example:
+      twice quarantine list
+    """
 
 
 def _slot_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +68,7 @@ def _asides(project: Project, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
     kept = store.labels_beside(pipeline.target.name)
     for text, receipt in sorted(store.look(pipeline.target.name).receipts.items()):
         generations: dict[tuple[int, str], int] = {}
-        for one in receipt.aside:
+        for one in _held(project, pipeline, receipt):
             state = "held" if one.label in kept else "dropped"
             generations[one.generation, state] = generations.get((one.generation, state), 0) + one.rows
         for (generation, state), rows in generations.items():
@@ -72,18 +77,24 @@ def _asides(project: Project, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
             yield {**facts, "state": state, "run": receipt.attempt if generation == receipt.generation else ""}
 
 
+def _held(project: Project, pipeline: Pipeline, receipt: Receipt) -> tuple[Aside, ...]:
+    """Return what is set aside; of an ingest it is the list of the version that is there, also after a restore."""
+    return taken_by(project, pipeline).aside if pipeline.tracked else receipt.aside
+
+
 def _label(text: str) -> str:
     from twice.runs import Slot
 
     return Slot.parse(text).label
 
 
-def _receipt(project: Project, pipeline: Pipeline, at: str | None, key: str | None) -> Receipt:
+def _asked_for(project: Project, pipeline: Pipeline, at: str | None, key: str | None) -> tuple[Aside, ...]:
     slot = pipeline.slot(at, key)
     receipt = project.store(pipeline.target.store).look(pipeline.target.name).receipt(slot.text)
-    if receipt is None or not receipt.aside:
+    aside = _held(project, pipeline, receipt) if receipt else ()
+    if not aside:
         raise Misuse(f"No row of {pipeline.name} {slot.label} is set aside.", fix="See: twice quarantine list")
-    return receipt
+    return aside
 
 
 @quarantine_command.command("show")
@@ -103,11 +114,11 @@ def show_asides(name: str, at: str | None, key: str | None, limit: int, folder: 
     """
     project = Project.open(folder, only_looking=True)
     pipeline = project.pipeline(name)
-    receipt = _receipt(project, pipeline, at, key)
+    aside = _asked_for(project, pipeline, at, key)
     store: Any = project.store(pipeline.target.store)
-    rows = list(islice(rows_of(store, pipeline.target.name, receipt.aside), limit))
+    rows = list(islice(rows_of(store, pipeline.target.name, aside), limit))
     kept = store.labels_beside(pipeline.target.name)
-    total = sum(one.rows for one in receipt.aside if one.label in kept)
+    total = sum(one.rows for one in aside if one.label in kept)
     if output == "json":
         print_json({"rows": [asdict(row) for row in rows], "count": total})
         return
@@ -141,7 +152,7 @@ def replay_asides(name: str, at: str | None, key: str | None, folder: str | None
     """
     project = opened(folder)
     pipeline = project.pipeline(name)
-    _receipt(project, pipeline, at, key)
+    _asked_for(project, pipeline, at, key)
     outcome = replay(project, pipeline, pipeline.slot(at, key))
     if output == "json":
         print_json({"outcome": outcome.to_json()})
@@ -165,11 +176,11 @@ def drop_asides(name: str, at: str | None, key: str | None, yes: bool, folder: s
     """
     project = opened(folder)
     pipeline = project.pipeline(name)
-    receipt = _receipt(project, pipeline, at, key)
-    total = sum(one.rows for one in receipt.aside)
+    aside = _asked_for(project, pipeline, at, key)
+    total = sum(one.rows for one in aside)
     confirm(f"Drop {count(total, 'row')} that {name} set aside? They cannot be read again then.", yes=yes)
     store: Any = project.store(pipeline.target.store)
-    store.drop_beside(pipeline.target.name, [one.label for one in receipt.aside])
+    store.drop_beside(pipeline.target.name, [one.label for one in aside])
     if output == "json":
         print_json({"dropped": total})
     else:

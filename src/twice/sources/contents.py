@@ -188,7 +188,8 @@ def _footer(name: str, path: str) -> Any:
     try:
         return parquet.read_metadata(path)
     except (OSError, ValueError) as error:
-        raise bad(name, f"is not a whole Parquet file: {error}.") from error
+        words = "".join(filter(str.isprintable, " ".join(str(error).split())))  # bytes of the file may be among them
+        raise bad(name, f"is not a whole Parquet file: {words.rstrip(' .')}.") from error
 
 
 def _typed(footer: Any) -> set[tuple[str, str]]:
@@ -200,7 +201,7 @@ def _misreading(name: str, source: Files, form: str) -> CsvLines | JsonLines:
     if form == "json":
         return JsonLines(name, source.declared_columns)
     quote, escape = source.option("quote", '"'), source.option("escape", "\\")
-    return CsvLines(name, source.separator, quote, escape, source.option("comment").encode())
+    return CsvLines(name, source.declared_columns, source.separator, quote, escape, source.option("comment").encode())
 
 
 def _check_disguise(name: str, path: str, source: Files) -> None:
@@ -224,7 +225,9 @@ def check_header(name: str, path: str, columns: list[str], source: Files) -> Non
             beginning = io.BufferedReader(_Beginning(Unpacked(name, path, file, source.largest)))
             header = _header(_text(beginning, source), source)
             ",".join(header).encode()
-    except (*CANNOT_BE_READ, LookupError, TypeError, UnicodeError, csv.Error) as error:
+    except UnicodeError as error:
+        raise bad(name, f"cannot be read as CSV: its header is not {source.encoding}.") from error
+    except (*CANNOT_BE_READ, LookupError, TypeError, csv.Error) as error:
         raise bad(name, f"cannot be read as CSV: {error}.") from error
     if header == columns:
         return

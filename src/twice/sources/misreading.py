@@ -28,6 +28,7 @@ class CsvLines:
     """Looks for quotation marks that are never closed where Spark does not notice: in the last field."""
 
     name: str
+    columns: Sequence[str]
     separator: str = ","
     quote: str = '"'
     escape: str = "\\"
@@ -47,7 +48,7 @@ class CsvLines:
         if len(self.separator) != 1 or len(self.quote) != 1 or self.quote.encode() not in piece:
             return
         for line in self._suspected(piece):
-            if not (self.comment and line.startswith(self.comment)) and self._is_open(line):
+            if not (self.comment and line.startswith(self.comment)) and self._is_open_at_its_end(line):
                 raise bad(self.name, f"has a quotation mark that is never closed: {_shown(line)}.")
 
     def _suspected(self, piece: bytes) -> Iterator[bytes]:
@@ -57,13 +58,23 @@ class CsvLines:
             if at == 0 or (at > 0 and line[at - 1] in before):
                 yield line
 
-    def _is_open(self, line: bytes) -> bool:
-        doubled = self.escape == self.quote
+    def _is_open_at_its_end(self, line: bytes) -> bool:
+        """Tell whether the last field is never closed. If another one is, Spark finds too few fields, and says so."""
+        text = line.decode(errors="replace")
         try:
-            fields_of(line.decode(errors="replace"), self.separator, self.quote, self.escape, doubled=doubled)
+            self._fields(text)
         except csv.Error as error:
-            return "unexpected end" in str(error)
+            return "unexpected end" in str(error) and self._has_all_fields(text + self.quote)
         return False
+
+    def _has_all_fields(self, text: str) -> bool:
+        try:
+            return len(self._fields(text)) == len(self.columns)
+        except csv.Error:
+            return True
+
+    def _fields(self, text: str) -> list[str]:
+        return fields_of(text, self.separator, self.quote, self.escape, doubled=self.escape == self.quote)
 
 
 @dataclass
@@ -71,7 +82,7 @@ class JsonLines:
     """Looks for lines of which Spark would read a part, or the last of two values."""
 
     name: str
-    columns: Sequence[str] = ()
+    columns: Sequence[str]
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
