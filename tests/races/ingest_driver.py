@@ -15,6 +15,7 @@ from twice.engine import Engine
 
 POLICIES = {"format": "json", "file_column": COLUMN, "on_changed_file": "replace", "on_bad_file": "set_aside"}
 BETWEEN_RUNS_SECONDS = 0.05
+BEGUN = "begun"
 
 
 def fed_inbox(folder: Path, kind: str, address: str = "", spark=None, **policies) -> Inbox:
@@ -43,6 +44,8 @@ def main(folder: Path, kind: str, address: str, log: Path) -> None:
         engine = Engine(settings.load(folder), lambda: {"delta"})
     inbox = fed_inbox(folder, kind, address, engine.spark if engine else None)
     with log.open("a") as ends:
+        ends.write("\n" + json.dumps({"state": BEGUN}) + "\n")
+        ends.flush()
         # Nobody is left to kill it if the test itself was.
         while os.getppid() == parent:
             ends.write(json.dumps(run_once(inbox)) + "\n")

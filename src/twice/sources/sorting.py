@@ -60,7 +60,7 @@ class Sorting:
         self.taken = taken
         self.chosen: list[FileMark] = []
         self.marks: list[Mark] = []
-        self.leaving: list[str] = []
+        self.leaving: dict[str, None] = {}  # in order, and quick to ask
         self.waiting: dict[str, str] = {}
         self.copies: dict[str, str] = {}
         self.contents: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Sorting:
         if not self.chosen and not self.source.files.schema:
             # Without files or a schema nobody knows the columns of no rows: a later run lets the old rows leave.
             self.marks = [mark for mark in self.marks if mark.path not in self.leaving]
-            self.leaving = []
+            self.leaving = {}
 
     def _format(self) -> str:
         return self.source.files.form_of([mark.path for mark in self.chosen])
@@ -300,8 +300,7 @@ class Sorting:
         """
         column = self.source.files.file_column
         if column and self.taken.column_of(known) == column:
-            if known.path not in self.leaving:
-                self.leaving.append(known.path)
+            self.leaving[known.path] = None
             return True
         if known.state == PUBLISHED and self.source.on_changed_file == "replace":
             raise NotPublished(
