@@ -244,6 +244,7 @@ LOOK = """
 import sys, twice
 from twice.project import Project
 from twice.stores.memory import MemoryStore
+from twice.sight import Sight
 
 project = Project.open(sys.argv[1])
 project._stores["parquet"] = MemoryStore()
@@ -277,6 +278,6 @@ def test_a_fingerprint_that_needs_pyspark_gets_it(tmp_path):
 def test_a_plan_names_the_fingerprint(project, api):
     source = twice.source(api.read, fingerprint=lambda: "x" * 99)
     declared = twice.pipeline(name="x", source=source, target="memory:out", pattern=twice.data_overwrite())(len)
-    inputs = project.job(declared, declared.slot()).resolve()
+    inputs = project.job(declared, declared.slot()).resolve(Sight())
     assert inputs["rows"].summary == f'read, declared as "{"x" * 58}…'
     assert json.dumps(inputs["rows"].facts)

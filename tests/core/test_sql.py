@@ -10,6 +10,7 @@ from twice import settings
 from twice.fingerprint import code_digest
 from twice.project import Project
 from twice.runs import Run
+from twice.sight import Sight
 from twice.statements import Statement
 
 DAILY = {"every": "1 day", "start": "2024-10-07"}
@@ -196,7 +197,7 @@ def at_version(version):
 
 
 def resolved(project, pipeline):
-    return project.job(pipeline, pipeline.slot()).resolve()["rows"]
+    return project.job(pipeline, pipeline.slot()).resolve(Sight())["rows"]
 
 
 def facts_of(project, pipeline):

@@ -10,6 +10,7 @@ from twice import settings
 from twice.intervals import Schedule
 from twice.project import Project
 from twice.runs import Run, Slot, Target
+from twice.sight import Sight
 from twice.statements import Statement
 
 pytestmark = pytest.mark.spark
@@ -68,7 +69,7 @@ def test_a_query_joins_tables_of_two_stores_at_the_versions_that_were_planned(pr
     text = "with known as (select * from lands) select v.id, k.name, date(:start) as day from visits v join known k using (land)"
     one = declared(source=twice.query(text, tables={"visits": "delta:lake/visits", "lands": "parquet:lake/lands"}))
     job = project.job(one, one.slot(DAY))
-    planned = job.resolve()
+    planned = job.resolve(Sight())
     publish("parquet:lake/lands", "lands", [("pl", "Poland"), ("de", "Germany")], "land string, name string")
     assert [row["id"] for row in planned["rows"].read(project.engine).collect()] == [1]
     assert twice.run(one, at=DAY, project=project).rows == 2
