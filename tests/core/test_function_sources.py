@@ -14,6 +14,7 @@ import twice
 from twice import settings
 from twice.errors import SourceFailed
 from twice.project import Project
+from twice.sight import Sight
 
 DAY = "2024-10-07"
 TARGET = "memory:lake/orders"
@@ -244,7 +245,6 @@ LOOK = """
 import sys, twice
 from twice.project import Project
 from twice.stores.memory import MemoryStore
-from twice.sight import Sight
 
 project = Project.open(sys.argv[1])
 project._stores["parquet"] = MemoryStore()
