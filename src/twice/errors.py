@@ -27,6 +27,7 @@ The number is the exit code of the command line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from twice.masks import mask
@@ -78,7 +79,16 @@ class BadFile(NotPublished):
 
 
 class InputsMoved(NotPublished):
-    """An input changed between the first look at it and the publish."""
+    """Some inputs, which have `names`, changed between the first look at them and the publish."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        more = f", and {len(names) - 1} more." if len(names) > 1 else "."
+        super().__init__(
+            f"The input {names[0]!r} changed while this run was reading it{more}",
+            "Its rows may be a mixture of old and new, so nothing was published.",
+            "Run again: the new content is taken as it is then.",
+        )
 
 
 class SourceFailed(NotPublished):

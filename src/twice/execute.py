@@ -46,7 +46,7 @@ from twice.errors import (
 )
 from twice.explain import explain
 from twice.faults import reach
-from twice.fingerprint import Inputs
+from twice.fingerprint import Inputs, fingerprint_of
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
@@ -62,6 +62,7 @@ from twice.sources.intake import Intake
 
 _LOST_COMPARES_BEFORE_LEASE = 2
 _LOST_COMPARES_AT_MOST = 8
+_TRIES_WITHOUT_MOVED = 3
 
 
 def execute(
@@ -305,7 +306,7 @@ class _Attempt:
             for slot in sorted({part.job.slot.text for part in considered.companions} - held):
                 leases.enter_context(self.ledger.lease(slot, self.name))
                 held.add(slot)
-            settled = self._try(plan, considered.parts(self.job))
+            settled = self._try_without_moved(considered)
             if settled:
                 return settled
         raise Overtaken(
@@ -313,6 +314,21 @@ class _Attempt:
             "Nothing of this attempt is visible.",
             "Run again.",
         )
+
+    def _try_without_moved(self, considered: Considered) -> Outcome | None:
+        """Stage and publish; files of an ingest that change meanwhile are left for later, while others are there."""
+        for _ in range(_TRIES_WITHOUT_MOVED):
+            try:
+                return self._try(considered.plan, considered.parts(self.job))
+            except InputsMoved as error:
+                still = self.intake.without(error.names) if self.intake else None
+                if still is None or not still.files.marks:
+                    raise
+                inputs = {name: still if one is self.intake else one for name, one in considered.inputs.items()}
+                self.fingerprint = fingerprint_of(inputs, self.job.parameters)
+                plan = replace(considered.plan, notes=considered.plan.notes + still.left_since(self.intake))
+                considered = replace(considered, plan=plan, inputs=inputs, fingerprint=self.fingerprint)
+        return self._try(considered.plan, considered.parts(self.job))
 
     def _considered_now(self, before: Considered) -> Considered:
         """Plan on what is there now: the lease may have been waited for, or a compare lost."""
@@ -463,12 +479,7 @@ class _Attempt:
         """The second look: rows that were read while their input changed are not published."""
         moved = [name for chosen in inputs.values() for name in chosen.moved()]
         if moved:
-            raise InputsMoved(
-                f"The input {moved[0]!r} changed while this run was reading it"
-                + (f", and {len(moved) - 1} more." if moved[1:] else "."),
-                "Its rows may be a mixture of old and new, so nothing was published.",
-                "Run again: the new content is taken as it is then.",
-            )
+            raise InputsMoved(moved)
 
     def _receipt(self, plan: Plan, part: Part, staged: Staged, rows: int) -> Receipt:
         slot = part.job.slot.text

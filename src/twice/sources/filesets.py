@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Rows
@@ -88,6 +88,12 @@ class FileSet:
         """Return the same files, some of which were looked into already."""
         self._looks.update(looks)
         return self
+
+    def without(self, names: Collection[str]) -> FileSet:
+        """Return the same set without some files."""
+        kept = tuple(mark for mark in self.marks if mark.path not in names)
+        looks = {path: look for path, look in self._looks.items() if path not in names}
+        return replace(self, marks=kept).with_looks(looks)
 
     def counts(self) -> Mapping[str, int | None]:
         """Return how many rows each file hands on; None where only Spark can tell. Every file is read to its end, once.

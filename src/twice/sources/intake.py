@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Rows
@@ -85,6 +85,33 @@ class Intake:
             f"{self.more} more {'is' if self.more == 1 else 'are'} left to the next run" if self.more else "",
         ]
         return tuple(filter(None, notes))
+
+    def without(self, names: Iterable[str]) -> Intake:
+        """Return the same without some files, which are left for later.
+
+        Left out with them is what was decided because of them: copies of one that does not come now, and files with the content
+        of one whose old rows stay.
+        """
+        gone, more = set[str](), set(names)
+        while more - gone:
+            gone |= more
+            stays = {mark.content for mark in self.taken.by_path(gone).values() if mark.is_there}
+            more = {path for path, other in self.copies.items() if other in gone}
+            more |= {mark.path for mark in self.files.marks if mark.content in stays}
+        return replace(
+            self,
+            files=self.files.without(gone),
+            marks=tuple(mark for mark in self.marks if mark.path not in gone),
+            leaving=tuple(path for path in self.leaving if path not in gone),
+            copies={path: other for path, other in self.copies.items() if path not in gone},
+            waiting={**self.waiting, **dict.fromkeys(sorted(gone), "it changed while it was read")},
+        )
+
+    def left_since(self, before: Intake | None) -> tuple[str, ...]:
+        """Name the files that are left for later, and were not before."""
+        known = before.waiting if before else {}
+        new = {path: why for path, why in self.waiting.items() if path not in known}
+        return tuple(filter(None, [_named(new, "waits", "wait")]))
 
     def moved(self) -> list[str]:
         """Name the files that changed since they were looked at."""
