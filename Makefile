@@ -53,7 +53,6 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/overwrite.py
 	@$(RUN)/python benchmarks/patterns.py
 	@$(RUN)/python benchmarks/replays.py
-	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/operations.py
 	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/ingests.py
