@@ -1,7 +1,7 @@
 """What does it cost to record runs, to ask about a million of them, and to be told of one?
 
     python benchmarks/operations.py                      all
-    python benchmarks/operations.py --only record        recording, asking, telling
+    python benchmarks/operations.py --only record        recording, asking, telling, and a small run on Spark
 
 Recording is measured against the bare transactions that it consists of, by hand, in turns. Questions are whole
 commands, from the start of the interpreter to the last line. Telling is a run of the memory store, with and without.
@@ -255,9 +255,39 @@ def measure_telling(folder: Path) -> None:
     print(f"figures of sixty runs: {statistics.median(took['figures'][5:]) * 1000:.1f} ms of CPU")
 
 
+def measure_small_run(folder: Path) -> None:
+    """Measure a small run on Spark, a warm session and three rows into Parquet: what telling costs is a share of it."""
+    from measure import tree_cpu_seconds
+
+    import twice
+    from twice import settings
+    from twice.project import Project
+
+    folder.mkdir(parents=True)
+    project = Project(settings.load(folder, {"log.format": "json"}))
+    declared = twice.pipeline(
+        name="out",
+        source=twice.source(lambda spark: spark.createDataFrame([(1,), (2,), (3,)], "id int"), fingerprint="1"),
+        target="parquet:lake/out",
+        pattern=twice.data_overwrite(slice="id"),
+    )(lambda rows, run: rows.where(f"id = {run.key}"))
+    took = []
+    terminal, sys.stderr = sys.stderr, (folder / "log").open("w")
+    try:
+        for number in range(1, 31):
+            began = tree_cpu_seconds()
+            twice.run(declared, key=str(number), project=project)
+            took.append(tree_cpu_seconds() - began)
+    finally:
+        sys.stderr.close()
+        sys.stderr = terminal
+        project.close()
+    print(f"a small run on Spark, warm: {statistics.median(took[10:]) * 1000:.0f} ms of CPU")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="record,ask,tell")
+    parser.add_argument("--only", default="record,ask,tell,small")
     parser.add_argument("--runs", type=int, default=1_000_000)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -268,6 +298,8 @@ def main() -> None:
             measure_questions(folder / "asked", asked.runs)
         if "tell" in asked.only:
             measure_telling(folder / "told")
+        if "small" in asked.only:
+            measure_small_run(folder / "small")
 
 
 if __name__ == "__main__":
