@@ -600,7 +600,8 @@ def generation_counts_attempts(patch):
 def inputs_not_resolved_again(patch):
     def now(self, before):
         known, sight = considered._known(self.job, self.ledger), self.store.look(self.job.table)
-        plan = considered._decide(self.job, self.store, sight, self.ledger, self.asked, before.fingerprint, known)
+        asked = (self.asked, before.fingerprint, known, before.inputs)
+        plan = considered._decide(self.job, self.store, sight, self.ledger, *asked)
         return considered._with_others(self.job, plan, before.inputs, before.fingerprint)
 
     patch.setattr(_Attempt, "_considered_now", now)
