@@ -1,10 +1,11 @@
 # Everything is set up on first use, in .venv and in a cache of JVM packages. Needs Python 3.11 and Java 17.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-tables test-rest check bench prove lock clean
+.PHONY: help demo test test-core test-plain test-tables test-rest check bench prove lock clean
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+CORE := tests/core tests/model
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 help: ## Show this list
@@ -30,9 +31,13 @@ demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be
 	@echo "  (here the command is $(RUN)/twice)"
 
 test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
-	@$(RUN)/python -m pytest tests -m "not spark" -q
-	@echo "Two halves of the tests with Spark, side by side, for about half an hour on two cores."
-	@$(MAKE) --no-print-directory -j2 test-tables test-rest
+	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q
+	@echo "Three parts side by side, for about forty minutes on two cores: without Spark, and two halves with it."
+	@$(MAKE) --no-print-directory -j3 test-plain test-tables test-rest
+
+test-plain: $(VENV)/.test
+	@$(RUN)/python -m pytest tests $(CORE:%=--ignore=%) -m "not spark" -q
+	@$(RUN)/python -m pytest $(CORE) -m postgres -q
 
 test-tables: $(VENV)/.test $(VENV)/.jars
 	@$(RUN)/python -m pytest tests/scenarios tests/stores -m spark -q
@@ -41,7 +46,7 @@ test-rest: $(VENV)/.test $(VENV)/.jars
 	@$(RUN)/python -m pytest tests --ignore=tests/scenarios --ignore=tests/stores -m spark -q
 
 test-core: $(VENV)/.test ## Run the tests of the core, which need no JVM and no server, in seconds
-	@$(RUN)/python -m pytest tests/core tests/model -m "not postgres" -q
+	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q
 
 check: $(VENV)/.test ## Lint, check types, check the direction of imports
 	@$(RUN)/ruff check .

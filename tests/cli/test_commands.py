@@ -551,7 +551,7 @@ ANSWERS = {
     "backfill visits --from 2024-10-07 --to 2024-10-10": ("outcomes", "waiting", "errors", "counts"),
     "status": ("pipelines", "effects"),
     "runs": ("attempts",),
-    f"show visits --at {DAY}": ("slot", "published", "proof", "receipt", "attempts"),
+    f"show visits --at {DAY}": ("slot", "published", "proof", "rows", "receipt", "attempts"),
     "show TARGET": ("target", "version", "owner", "mine", "slots"),
     "adopt TARGET --dry-run": ("target", "message"),
     "ledger rebuild": ("receipts", "targets", "lost", "troubles"),

@@ -242,9 +242,9 @@ def test_what_happens_to_files_meanwhile_is_noticed(landing, mode):
     got = {}
     with growing(folder / "growing.csv"):
         outcome = inbox.run()
-    (folder / "growing.csv").unlink()
     assert outcome.rows == BASE_ROWS + 1
     told = inbox.told()
+    (folder / "growing.csv").unlink()
     got["still being written"] = told["landing/growing.csv"]
     got["the same file in two folders"] = told["landing/two/a.csv"]
     got["a new name, the same content"] = told["landing/new.csv"]
