@@ -2,6 +2,7 @@
 
 TELLING = {
     "test_no_false_alarm_on_any_pattern": ("slice", "stateful", "append"),
+    "test_81_death_while_the_first_files_are_taken_in": ("append",),
     "test_81_death_in_a_first_run": ("slice", "merger by partition", "proxy"),
     "test_81_death_while_a_corrected_slot_replaces_its_rows": (
         "slice",
@@ -32,17 +33,25 @@ TELLING = {
 # Of these modules, the tests that tell most of a store; what the others try is decided before any store is asked.
 TELLING_OF = {
     "test_ingest_attacks": ("restore", "replaced"),
-    "test_kept_changes": (
-        "test_a_correction_of_the_first_slot",
-        "test_deleted_keys",
-        "test_columns_that_come_later",
-        "during_the_first_slot",
-        "test_two_first_slots_at_once",
-        "test_81_a_telling_death",
-        "test_a_tidy_takes_away",
-        "test_a_sleeper_whose_rows",
-        "test_a_run_that_publishes_during",
+    "test_ingests": (
+        "test_83",
+        "test_84",
+        "takes_the_place_of_the_old_rows",
+        "test_88",
+        "test_104_twins",
+        "restore",
+        "test_87_one_bad_file",
+        "forgotten_file_is_taken_in_anew",
+        "test_a_tidy",
+        "brought_in_by_key",
+        "row_tells_which_file",
+        "changed_by_hand",
+        "bad_file_alone",
+        "test_new_files",
+        "left_for_later",
     ),
+    "test_deaths_of_ingests": ("first_files", "changed_file"),
+    "test_kept_changes": ("test_a_correction_of_the_first_slot", "test_81_a_telling_death", "test_a_tidy_takes_away"),
 }
 
 
