@@ -105,7 +105,7 @@ def expected_calls(point):
     return (1, 2) if point == "effect.answered" else (1,)
 
 
-@pytest.mark.stores("memory", "postgres")
+@pytest.mark.stores("memory", "delta", "postgres")
 @pytest.mark.parametrize("outbox", [False, True])
 @pytest.mark.parametrize("death", [Died, LostReply])
 def test_92_killed_at_every_point_calls_per_key_are_as_promised(make_world, told, outbox, death):
@@ -129,6 +129,7 @@ def test_92_killed_at_every_point_calls_per_key_are_as_promised(make_world, told
         assert [row.state for row in rows_of(world)] == ["confirmed"], point
         run_and_deliver(world)
         assert told.per_key == calls, point
+        assert world.rows() == [("a", DAY)], point
 
 
 @pytest.mark.stores("memory")
@@ -384,23 +385,6 @@ def test_a_secret_of_the_environment_is_sent_and_kept_nowhere(make_world, told, 
     assert len(told.calls) == 1
     assert b"canary-1234" not in (world.folder / ".twice/ledger.db").read_bytes()
     assert "canary-1234" not in json.dumps([r.to_json() for r in world.sight().receipts.values()])
-
-
-@pytest.mark.stores("delta")
-@pytest.mark.parametrize("outbox", [False, True])
-def test_92_on_delta_killed_around_publish_and_call(make_world, told, outbox):
-    for point in ("effects.intended", "publish.after", "effect.before", "effect.answered", "effect.confirmed"):
-        told.calls.clear()
-        world = memory_world(make_world, telling(told.url, outbox=outbox))
-        with armed(dying_at(point)), suppress(Died):
-            world.run(DAY)
-            deliver_all(world)
-        world.reopen()
-        world.run(DAY)
-        deliver_all(world)
-        assert set(told.per_key) == {key_of(world)}
-        assert told.per_key[key_of(world)] in expected_calls(point)
-        assert world.rows() == [("a", DAY)]
 
 
 @pytest.mark.stores("memory")
