@@ -21,9 +21,9 @@ from typing import Any
 
 from twice.abilities import Drafts, KeepsBeside, Leaving, Store
 from twice.errors import BadFile, NotPublished
-from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs
+from twice.keeping import keep_body
 from twice.ledger import Ledger
 from twice.ledger import files as records
 from twice.marks import CLAIMED, FAILED, PUBLISHED, SEEN, Mark, Taken
@@ -70,16 +70,7 @@ def with_marks(store: Any, table: str, intake: Intake, receipt: Receipt, before:
     aside = (*(one for one in intake.taken.aside if one.label not in intake.replayed), *receipt.aside)
     previous, column = before.marks if before else "", intake.source.files.file_column or ""
     label, body = intake.taken.adding(made, receipt.generation, receipt.attempt, previous, aside, column)
-    try:
-        # A second try of the same attempt may come to the same marks.
-        if store.beside(table, label) != body:
-            store.keep_beside(table, label, body)
-    except Exception as error:
-        raise NotPublished(
-            f"The marks of the files could not be kept beside the table: {explain(error)}",
-            "Rows and marks are published together or not at all, so nothing was published.",
-            "Correct the cause and run again.",
-        ) from error
+    keep_body(store, table, label, body, "The marks of the files")
     reach("marks.kept")
     counted = None if None in rows.values() else sum(filter(None, rows.values()))
     parsed = counted if receipt.parsed is None else receipt.parsed

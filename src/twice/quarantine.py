@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twice.asides import AsideRow, bodies, decode
-from twice.errors import NotPublished
-from twice.explain import explain
 from twice.faults import reach
 from twice.fingerprint import Inputs
+from twice.keeping import keep_body
 from twice.runs import Aside, Receipt
 from twice.sources.filesets import FileSet
 from twice.sources.intake import Intake
@@ -45,7 +44,7 @@ def keep(store: Any, table: str, inputs: Mapping[str, Inputs], generation: int, 
     for one in sifted:
         for rows, body in bodies(one.rows()):
             label = f"aside-{generation}-{attempt}-{hashlib.sha256(body).hexdigest()[:16]}"
-            _keep_body(store, table, label, body)
+            keep_body(store, table, label, body, "Rows that were set aside")
             aside.append(Aside(label, rows, generation))
     if aside:
         reach("aside.kept")
@@ -57,19 +56,6 @@ def _sifted(inputs: Mapping[str, Inputs]) -> Iterator[Sifted]:
         files = chosen.files if isinstance(chosen, Intake) else chosen
         if isinstance(files, FileSet) and files.sifted:
             yield files.sifted
-
-
-def _keep_body(store: Any, table: str, label: str, body: bytes) -> None:
-    try:
-        # A second try of the same attempt may set the same rows aside.
-        if store.beside(table, label) != body:
-            store.keep_beside(table, label, body)
-    except Exception as error:
-        raise NotPublished(
-            f"Rows that were set aside could not be kept beside the table: {explain(error)}",
-            "None may be lost, so nothing was published.",
-            "Correct the cause and run again.",
-        ) from error
 
 
 def with_kept(receipt: Receipt, kept: Kept) -> Receipt:

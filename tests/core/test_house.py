@@ -21,7 +21,7 @@ LAYERS = (
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "effects", "jobs", "tries"),
     ("sources", "patterns", "stores"),
-    ("matrix", "considered", "ingests", "quarantine", "handovers", "steps", "settings", "jars", "servers"),
+    ("matrix", "considered", "ingests", "quarantine", "keeping", "handovers", "steps", "settings", "jars", "servers"),
     ("execute",),
     ("engine", "pipelines", "transforms"),
     ("project", "signals"),
