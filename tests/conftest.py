@@ -10,6 +10,8 @@ from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World, lacks
 
 pytest_plugins = ("servers",)
+# What JVMs of tests compile is used for minutes at most, so that a thorough compiler never earns back its time.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_addoption(parser):
@@ -52,7 +54,9 @@ def spark(tmp_path_factory):
         f"'spark.sql.warehouse.dir' = '{root}/warehouse'\n"
         # Hundreds of tables pass through this one JVM, and Delta would keep the plans of each for an hour.
         "'spark.driver.memory' = '3g'\n"
-        "'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8'\n"
+        f"'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8 {QUICK_JVM}'\n"
+        # A query over ten rows is read sooner than code is made for it; runs in processes of their own make code.
+        "'spark.sql.codegen.wholeStage' = 'false'\n'spark.sql.codegen.factoryMode' = 'NO_CODEGEN'\n"
     )
     engine = Engine(settings.load(root), lambda: {"delta"})
     yield engine.spark

@@ -1,6 +1,7 @@
 """What is peculiar to Parquet: its manifests, and readers that know nothing of Twice."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,37 @@ def test_versions_within_their_keeping_stay(published):
     swept = published.store.tidy(published.target, frozenset(), keep_days=7, dry_run=False)
     assert swept.removed_files == 0
     assert published.store.read(published.target, version=0).count() == 2
+
+
+def b_replaced_beside_a(make_world):
+    world = make_world(pattern=twice.merger(keys=["id"], partitioned_by=["id"]))
+    for day, ids in (("2024-09-20", "ab"), ("2024-09-21", "b")):
+        world.put(day, list(ids))
+        world.run(day)
+    return world
+
+
+def test_a_tidy_removes_single_files_whose_rows_were_replaced_and_leaves_their_neighbours(make_world):
+    world = b_replaced_beside_a(make_world)
+    assert world.litter() == 1
+    asked = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True)
+    assert (asked.removed_files, world.litter()) == (2, 1)  # a file and its checksum
+    assert world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False) == asked
+    assert world.litter() == 0
+    assert world.rows() == [("a", "2024-09-20"), ("b", "2024-09-21")]
+
+
+def test_a_version_that_is_restored_while_a_tidy_buries_it_keeps_its_files(make_world):
+    world = b_replaced_beside_a(make_world)
+    old = manifest.load(str(world.table()), 0)
+
+    def restore():
+        newest = manifest.newest(str(world.table()))
+        manifest.append(str(world.table()), replace(manifest.successor(newest, "restore"), files=old.files))
+
+    with armed(once_at("parquet.sweep.buried", restore)):
+        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert world.rows() == [("a", "2024-09-20"), ("b", "2024-09-20")]
 
 
 def test_numbers_of_buried_versions_are_never_used_again(published):

@@ -2,17 +2,19 @@
 
 Staging of dead attempts is swept in two steps. First a version is published that names them: from
 then on their own publish is refused, should one of them wake up. Only then are their files
-removed. Files that only old versions name are removed when these are past their keeping.
+removed. Files that only old versions name are removed when these are past their keeping, whole
+folders and single files alike: where some rows of an attempt were replaced, the others stay.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from twice.abilities import Swept
 from twice.errors import Conflict
@@ -26,6 +28,15 @@ from twice.stores.manifest import Manifest
 _DAY_SECONDS = 86_400.0
 
 
+@dataclass(frozen=True)
+class _Used:
+    """What the kept versions name: files, and the attempts in whose folders they are."""
+
+    files: frozenset[str]
+    attempts: frozenset[str]
+    with_members: frozenset[str]
+
+
 def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
     """Remove what no kept version and no live attempt uses."""
     while True:
@@ -33,24 +44,29 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         if current.version == NO_TABLE:
             return _sweep_unborn(table, live, dry_run=dry_run)
         expired = _expired(table, current, keep_days)
-        used = _attempts_used(table, current, expired)
-        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used and not is_of(a, live)))
+        used = _used(table, current, expired)
+        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used.attempts and not is_of(a, live)))
+        replaced = list(_files_replaced(table, used, live))
+        files = [*_files_of(table, dead), *replaced]
+        found = Swept(len(files), sum(map(os.path.getsize, files)), dead)
         if dry_run:
-            return _measure(table, dead)
+            return found
         # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
         for version in expired:
             log.bury(table, version)
         reach("parquet.sweep.buried")
-        if not set(dead) <= set(current.swept):
+        if replaced or not set(dead) <= set(current.swept):
             try:
                 named = tuple(sorted({*current.swept, *dead}))
                 log.append(table, replace(log.successor(current, "tidy"), swept=named))
             except Conflict:
                 continue
             reach("parquet.sweep.named")
-        found = _measure(table, dead)
         for attempt in dead:
             shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(file)
         remove_temporary(log.log_folder(table), ".tombstone")
         return found
 
@@ -69,13 +85,29 @@ def _attempts_staged(table: str) -> Iterator[str]:
         return
 
 
-def _attempts_used(table: str, current: Manifest, expired: list[int]) -> set[str]:
-    """The attempts whose files some kept version names."""
+def _used(table: str, current: Manifest, expired: list[int]) -> _Used:
     kept = [v for v in log.versions(table) if v not in expired and os.path.getsize(log.manifest_path(table, v))]
     manifests = [current, *(log.load(table, v) for v in kept if v != current.version)]
-    files = {file.path for manifest in manifests for file in manifest.files}
-    members = {member.name for manifest in manifests for member in manifest.members}
-    return {path.split(os.sep)[1] for path in files | members if path.startswith(f"data{os.sep}")}
+    files = frozenset(file.path for manifest in manifests for file in manifest.files)
+    members = _attempts_of({member.name for manifest in manifests for member in manifest.members})
+    return _Used(files, _attempts_of(files) | members, members)
+
+
+def _attempts_of(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(path.split(os.sep)[1] for path in paths if path.startswith(f"data{os.sep}"))
+
+
+def _files_replaced(table: str, used: _Used, live: frozenset[str]) -> Iterator[str]:
+    """Files of published attempts that no kept version names any more, each with its checksum.
+
+    An attempt publishes once and under a name that no other has, so nothing is added to these folders.
+    """
+    published = [one for one in used.attempts - used.with_members if not is_of(one, live)]
+    for file in _files_of(table, published):
+        place, name = os.path.split(file)
+        data = name.removeprefix(".").removesuffix(".crc")
+        if data.endswith(".parquet") and os.path.relpath(os.path.join(place, data), table) not in used.files:
+            yield file
 
 
 def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
@@ -87,11 +119,10 @@ def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
     return [v for v, moment in replaced_at.items() if v != current.version and sizes[v] and moment < limit]
 
 
-def _measure(table: str, attempts: tuple[str, ...]) -> Swept:
-    sizes = [
-        os.path.getsize(os.path.join(place, name))
+def _files_of(table: str, attempts: Iterable[str]) -> list[str]:
+    return [
+        os.path.join(place, name)
         for attempt in attempts
         for place, _, names in os.walk(os.path.join(table, "data", attempt))
         for name in names
     ]
-    return Swept(len(sizes), sum(sizes), attempts)
