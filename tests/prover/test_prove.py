@@ -14,6 +14,7 @@ from twice.cli import main
 from twice.errors import Misuse, NotProvable
 from twice.prover import verdicts
 from twice.prover.pages import page
+from twice.prover.reports import junit_xml
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -103,12 +104,21 @@ def test_a_clock_does_not_hide_rows_that_are_written_twice(memory_project):
         ),
     ],
 )
-def test_what_would_reach_outside_is_refused_before_it_runs(memory_project, monkeypatch, body, before, said):
+def test_what_would_reach_outside_is_not_provable_and_is_never_run(memory_project, monkeypatch, body, before, said):
     monkeypatch.setitem(sys.modules, "requests", object())
-    with pytest.raises(NotProvable) as refused:
-        twice.prove("visits", project=memory_project(body, before=before))
-    assert said in refused.value.what
-    assert refused.value.exit_code == 2
+    proof = twice.prove("visits", project=memory_project(body, before=before))
+    assert (proof.verdict, proof.survived, proof.points) == ("not provable", False, ())
+    (found,) = proof.counterexamples
+    assert said in found.seen
+    assert found.replay == "twice prove visits --at 2024-10-10 --only repeat/effects"
+    assert proof.to_json()["verdict"] == "not provable"
+    assert "not provable" in page(proof)
+    assert 'type="not provable"' in junit_xml(proof)
+
+
+def test_what_was_not_provable_is_tried_again_by_its_own_command(memory_project):
+    proof = twice.prove("visits", project=memory_project(), only="repeat/effects")
+    assert [(one.trial.name, one.survived) for one in proof.tried] == [("repeat/effects", True)]
 
 
 def test_a_name_in_a_catalog_is_refused(memory_project):

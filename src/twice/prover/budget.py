@@ -11,7 +11,7 @@ from twice.errors import Misuse
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 # Until one of a kind was tried, this many seconds are assumed for it.
-_ASSUMED = {"warm": 4.0, "real": 20.0, "cluster": 60.0}
+_ASSUMED = {"read": 0.0, "warm": 4.0, "real": 20.0, "cluster": 60.0}
 # The rest goes to stopping the JVM, and to trials that take longer than others of their kind.
 _KEPT_FOR_TRIALS = 0.93
 

@@ -21,6 +21,7 @@ from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.codes import Code
 from twice.prover.databases import KIND
+from twice.prover.verdicts import NOT_PROVABLE, Trouble
 from twice.runs import Slot, Target
 from twice.sources.files import Files
 from twice.sources.queries import Query
@@ -64,7 +65,7 @@ _URL = re.compile(r"^(?:s3a?|gs|abfss?|hdfs|wasbs?|jdbc|https?|kafka)://|^jdbc:"
 
 
 def check_provable(project: Project, pipeline: Pipeline) -> None:
-    """Refuse a pipeline that would reach outside of its world.
+    """Refuse a pipeline whose target or sources cannot be copied into a world.
 
     Raises:
         NotProvable: With what to do about it.
@@ -79,7 +80,6 @@ def check_provable(project: Project, pipeline: Pipeline) -> None:
             )
         for target in getattr(source, "reads", ()):
             _check_source(project, Target.parse(target), f"The source {name!r} of {pipeline.name}")
-    _check_effects(pipeline)
 
 
 def _check_target(project: Project, pipeline: Pipeline) -> None:
@@ -112,25 +112,28 @@ def _check_path(project: Project, target: Target, what: str) -> None:
         )
 
 
-def _check_effects(pipeline: Pipeline) -> None:
-    """A run is repeated dozens of times: what it sends out would be sent as often."""
+def outside_effect(pipeline: Pipeline) -> Trouble | None:
+    """Say what a run would do outside of its world: it is repeated dozens of times, and so would that be."""
     code = Code(pipeline)
     for called, node in code.calls():
         module = code.imports.get(called.partition(".")[0], "").partition(".")[0]
         if module in _EFFECTS or called.endswith(_OUTSIDE_WRITERS):
-            raise NotProvable(
-                f"The transform of {pipeline.name} calls {called}() (line {node.lineno}): an effect outside of the table.",
-                "It has no key by which a repeat could be told, and a proof would repeat it dozens of times.",
+            return Trouble(
+                NOT_PROVABLE,
+                f"The transform of {pipeline.name} calls {called}() (line {node.lineno}): an effect outside of the table. "
+                "It has no key by which a repeat could be told, and a proof would repeat it dozens of times. "
                 "Register it with run.effect(...): it then has a key, is called after the publish, and a proof calls nothing.",
             )
     declared = {source.pattern for source in pipeline.files}
     for text, line in code.texts():
         if text not in declared and _leaves_the_world(text):
-            raise NotProvable(
-                f"The transform of {pipeline.name} names {text!r} (line {line}), which is outside of the project.",
-                "A proof runs the transform dozens of times and could not keep it away from there.",
+            return Trouble(
+                NOT_PROVABLE,
+                f"The transform of {pipeline.name} names {text!r} (line {line}), which is outside of the project. "
+                "A proof runs the transform dozens of times and could not keep it away from there. "
                 "Make it a path relative to the project's folder.",
             )
+    return None
 
 
 def _leaves_the_world(text: str) -> bool:

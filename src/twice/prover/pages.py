@@ -59,16 +59,24 @@ def page(proof: Proof) -> str:
 <p class="facts">{_facts(proof)}</p>
 {_strip(proof)}
 {_counterexamples(proof)}
-<h2>The run, point by point</h2>
-<p class="facts">A run passes these points from top to bottom, above from left to right. At each of them it was made
-to die, and run again.</p>
-<ol class="run">
-{"".join(_point(proof, number, point) for number, point in enumerate(_points(proof)))}</ol>
+{_run(proof)}
 {_repeats(proof)}
 {_left_out(proof)}
 </body>
 </html>
 """
+
+
+def _run(proof: Proof) -> str:
+    """Draw the points one below the other; a run that was not made passed none."""
+    points = "".join(_point(proof, number, point) for number, point in enumerate(_points(proof)))
+    if not points:
+        return ""
+    told = (
+        "A run passes these points from top to bottom, above from left to right. At each of them it was made to die, "
+        "and run again."
+    )
+    return f'<h2>The run, point by point</h2>\n<p class="facts">{told}</p>\n<ol class="run">\n{points}</ol>'
 
 
 def _points(proof: Proof) -> list[str]:

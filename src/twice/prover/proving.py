@@ -33,10 +33,10 @@ from twice.prover.databases import database_of
 from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
 from twice.prover.grounds import Ground, choose_slots, prepare
-from twice.prover.isolation import check_provable
+from twice.prover.isolation import check_provable, outside_effect
 from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
 from twice.prover.repeats import alone, real_repeats, warm_repeats
-from twice.prover.trials import REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
+from twice.prover.trials import READ, REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
 from twice.prover.verdicts import STUCK, SURVIVED, Trouble
 from twice.runs import Slot
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _EACH_WAY_ONCE = len(WAYS) + 1
 # The clean runs are made in any case, since everything is compared with them.
 _CLEAN = f"{REPEAT}/clean"
+_SHOWS_LITTLE = frozenset({_CLEAN, f"{REPEAT}/effects"})
 
 OnTrial = Callable[[Tried | LeftOut, int], None]
 
@@ -67,7 +68,7 @@ def prove(
     """Run a pipeline many times in copies of its project, dying in every way, and compare with a clean run.
 
     Raises:
-        NotProvable: It would reach outside of the copies.
+        NotProvable: Its target or a source cannot be copied.
         Misuse: A clean run does not succeed, or there is no such trial.
     """
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
@@ -76,6 +77,8 @@ def prove(
     check_provable(home, chosen)
     slots = choose_slots(home, chosen, at, key)
     clock = Budget(None if full or only else seconds_of(budget))
+    if (reaching_out := outside_effect(chosen)) is not None:
+        return _not_provable(home, chosen, slots[0], reaching_out, seed)
     with (
         _workshop() as folder,
         database_of(home, chosen.target.store) as database,
@@ -144,6 +147,7 @@ def _running() -> SparkSession | None:
 
 def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:
     """Yield what can be tried, the cheapest and most telling first."""
+    yield _effects(ground.subject.declared)
     yield Trial(REPEAT, "clean", WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
     yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
@@ -164,6 +168,28 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
     yield from deaths[_EACH_WAY_ONCE:]
     if full:
         yield from executor_deaths(ground)
+
+
+def _effects(pipeline: Pipeline) -> Trial:
+    does = "reads the code for what a run would do outside of the table"
+    return Trial(REPEAT, "effects", READ, does, lambda: outside_effect(pipeline))
+
+
+def _not_provable(home: Project, pipeline: Pipeline, slot: Slot, trouble: Trouble, seed: int) -> Proof:
+    """Tell that nothing was run: whatever a run does outside would have been done dozens of times."""
+    trial = _effects(pipeline)
+    return Proof(
+        pipeline=pipeline.name,
+        slot=slot.label,
+        store=home.kind(pipeline.target.store),
+        points=(),
+        tried=(Tried(trial, trouble.kind, trouble.text, 0.0, _replay(pipeline, slot, trial)),),
+        left_out=(),
+        notes=("nothing was run",),
+        seconds=0.0,
+        seconds_left_out=0.0,
+        seed=seed,
+    )
 
 
 def _only(trials: list[Trial], only: str | None) -> list[Trial]:
@@ -194,7 +220,7 @@ def _check_tried(tried: Sequence[Tried], left_out: Sequence[LeftOut], clock: Bud
     """No verdict is better than one that rests on nothing."""
     if not tried:
         raise Misuse(f"{left_out[0].name} cannot be tried: {left_out[0].why}.")
-    if left_out and all(one.survived and one.trial.name == _CLEAN for one in tried):
+    if left_out and all(one.survived and one.trial.name in _SHOWS_LITTLE for one in tried):
         raise Misuse(
             f"The time was spent before anything could be tried: clean runs alone took {clock.spent:.0f} s.",
             f"The first trial that was left out is {left_out[0].name}: {left_out[0].why}.",
@@ -218,16 +244,15 @@ def _try(ground: Ground, trial: Trial, clock: Budget) -> Tried | LeftOut:
     clock.took(trial.means, seconds)
     if trouble is None:
         return Tried(trial, SURVIVED, "as after one clean run", seconds)
-    return Tried(trial, trouble.kind, trouble.text, seconds, _replay(ground, trial))
+    subject = ground.subject
+    return Tried(trial, trouble.kind, trouble.text, seconds, _replay(subject.declared, subject.slot, trial))
 
 
-def _replay(ground: Ground, trial: Trial) -> str:
+def _replay(pipeline: Pipeline, slot: Slot, trial: Trial) -> str:
     """Return the shortest command that shows it again."""
-    slot, zone = ground.subject.slot, ground.subject.declared.zone
-    which = (
-        f" --at {_short(slot, zone)}" if slot.interval else f" --key {shlex.quote(str(slot.part))}" if slot.part else ""
-    )
-    return f"twice prove {ground.subject.declared.name}{which} --only {trial.name}"
+    key = f" --key {shlex.quote(str(slot.part))}" if slot.part else ""
+    which = f" --at {_short(slot, pipeline.zone)}" if slot.interval else key
+    return f"twice prove {pipeline.name}{which} --only {trial.name}"
 
 
 def _short(slot: Slot, zone: str) -> str:

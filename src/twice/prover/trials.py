@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from twice.prover.verdicts import NOT_DETERMINISTIC, SURVIVED, Trouble
+from twice.prover.verdicts import NOT_DETERMINISTIC, NOT_PROVABLE, SURVIVED, Trouble
 
 REPEAT = "repeat"
-WARM, REAL, CLUSTER = "warm", "real", "cluster"
+READ, WARM, REAL, CLUSTER = "read", "warm", "real", "cluster"
 
 
 class CannotBeTried(Exception):
@@ -23,7 +23,7 @@ class Trial:
     Attributes:
         point: The fault point, two of them joined by `+`, or `repeat`.
         way: How it dies there, or what is repeated.
-        means: `warm` in this process, `real` with processes of its own, `cluster` with executors of their own.
+        means: `read` without running anything, `warm` in this process, `real` with processes of its own, `cluster` with executors of their own.
         does: What is done, in words.
         attempt: Does it, and returns what is wrong.
     """
@@ -99,10 +99,12 @@ class Proof:
 
     @property
     def verdict(self) -> str:
-        """`idempotent`, `not deterministic` or `not idempotent`."""
+        """`idempotent`, `not deterministic`, `not provable` or `not idempotent`."""
         kinds = {one.verdict for one in self.counterexamples}
         if not kinds:
             return "idempotent"
+        if NOT_PROVABLE in kinds:
+            return NOT_PROVABLE
         return NOT_DETERMINISTIC if kinds == {NOT_DETERMINISTIC} else "not idempotent"
 
     @property

@@ -22,6 +22,7 @@ LIED = "exit code lied"
 LITTER = "litter left"
 STUCK = "rerun failed"
 NOT_DETERMINISTIC = "not deterministic"
+NOT_PROVABLE = "not provable"
 
 _SHOWN = 3
 _LONGEST_SHOWN = 160
