@@ -97,6 +97,31 @@ def make_world(kind, session, tmp_path, new_database):
     return make
 
 
+@pytest.fixture(scope="session")
+def filled_worlds():
+    """What was filled already, for `filled_once`."""
+    return {}
+
+
+@pytest.fixture
+def filled_once(kind, session, tmp_path, tmp_path_factory, make_world, filled_worlds, request):
+    """Return a maker of worlds that are filled once, for all tests of a module, and copied for each of them."""
+
+    def make(fill, **settings):
+        if kind in WITHOUT_SPARK:
+            world = make_world(**settings)
+            fill(world)
+            return world
+        key = (request.module.__name__, fill.__name__, kind, repr(settings))
+        if key not in filled_worlds:
+            world = World(tmp_path_factory.mktemp("filled") / "world", kind, session, **settings)
+            fill(world)
+            filled_worlds[key] = world
+        return filled_worlds[key].copied(tmp_path / "world")
+
+    return make
+
+
 @pytest.fixture
 def make_inbox(kind, session, tmp_path, new_database):
     """Return a maker of fresh ingests on one store."""

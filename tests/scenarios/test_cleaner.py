@@ -14,9 +14,12 @@ pytestmark = [pytest.mark.needs("UnitesTables")]
 WEEK = ["2023-11-06", "2023-11-07", "2023-11-08", "2023-11-09"]
 
 
+BY_WEEK = {"pattern": twice.fast_metadata_cleaner(period="week"), "start": "2022-12-26"}
+
+
 @pytest.fixture
 def visits(make_world):
-    return make_world(pattern=twice.fast_metadata_cleaner(period="week"), start="2022-12-26")
+    return make_world(**BY_WEEK)
 
 
 def put(world, day, count=5):
@@ -37,10 +40,13 @@ def tables(world):
     return sorted({row["period"] for row in world.records()})
 
 
+def load_week(world):
+    load(world, WEEK)
+
+
 @pytest.fixture
-def week(visits):
-    load(visits, WEEK)
-    return visits
+def week(filled_once):
+    return filled_once(load_week, **BY_WEEK)
 
 
 def test_1_and_2_a_week_and_its_replay(week):

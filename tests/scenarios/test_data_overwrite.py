@@ -13,12 +13,15 @@ DAYS = {
 FIX_22 = ["galaxy-m54", "iphone-14"]
 
 
-@pytest.fixture
-def loaded(world):
+def load(world):
     for day, ids in DAYS.items():
         world.put(day, ids)
         assert world.run(day).state == "published"
-    return world
+
+
+@pytest.fixture
+def loaded(filled_once):
+    return filled_once(load)
 
 
 def test_13_first_pass(loaded):

@@ -14,13 +14,15 @@ pytestmark = [pytest.mark.needs("UnitesTables")]
 DAYS = ["2023-11-06", "2023-11-07", "2023-11-13", "2023-12-25", "2024-01-02"]
 
 
-@pytest.fixture
-def visits(make_world):
-    world = make_world(pattern=twice.fast_metadata_cleaner(period="week"), start="2022-12-26")
+def fill(world):
     for day in DAYS:
         world.put(day, [f"{day}-a", f"{day}-b"])
         world.run(day)
-    return world
+
+
+@pytest.fixture
+def visits(filled_once):
+    return filled_once(fill, pattern=twice.fast_metadata_cleaner(period="week"), start="2022-12-26")
 
 
 def groups(world):

@@ -11,13 +11,16 @@ from twice.handovers import take_over
 from worlds import once_at
 
 
-@pytest.fixture
-def two_days(world):
+def fill(world):
     world.put("2024-09-20", ["a", "b"])
     world.put("2024-09-21", ["c"])
     world.run("2024-09-20")
     world.run("2024-09-21")
-    return world
+
+
+@pytest.fixture
+def two_days(filled_once):
+    return filled_once(fill)
 
 
 def rebuild(world):

@@ -35,9 +35,19 @@ def after(*days, **changed):
     return table
 
 
+WHOLE = {"pattern": twice.stateful_merger(keys=["id"]), "schema": SCHEMA}
+SHOWN = {"pattern": twice.stateful_merger(keys=["id"], visible="each"), "schema": SCHEMA}
+KEPT = {"pattern": twice.stateful_merger(keys=["id"], form="history"), "schema": SCHEMA}
+
+
 @pytest.fixture
 def phones(make_world):
-    return make_world(pattern=twice.stateful_merger(keys=["id"]), schema=SCHEMA)
+    return make_world(**WHOLE)
+
+
+@pytest.fixture
+def all_days(filled_once):
+    return filled_once(first_pass, **WHOLE)
 
 
 def put(world, day, rows):
@@ -77,48 +87,44 @@ def test_32_first_pass(phones):
 
 
 @pytest.mark.needs("Drafts")
-def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(phones):
-    first_pass(phones)
-    before = phones.sight().version
-    outcomes = replay(phones, D20, force=True)
+def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(all_days):
+    before = all_days.sight().version
+    outcomes = replay(all_days, D20, force=True)
     assert [one.generation for one in outcomes] == [2] * 5
-    assert table(phones) == after(*DAYS)
-    assert phones.sight().version == before + 1
+    assert table(all_days) == after(*DAYS)
+    assert all_days.sight().version == before + 1
 
 
 @pytest.mark.needs("Drafts")
-def test_34_and_35_a_backfill_from_the_middle_twice(phones):
-    first_pass(phones)
-    old = versions(phones)
+def test_34_and_35_a_backfill_from_the_middle_twice(all_days):
+    old = versions(all_days)
     for generation in (2, 3):
-        outcomes = replay(phones, D22, force=True)
+        outcomes = replay(all_days, D22, force=True)
         assert [one.generation for one in outcomes] == [generation] * 3
-        assert table(phones) == after(*DAYS)
-        now = versions(phones)
+        assert table(all_days) == after(*DAYS)
+        now = versions(all_days)
         assert now[:2] == old[:2]
         assert min(now[2:]) > max(old)
         old = now
-    assert all(outcome.state == "skipped" for outcome in replay(phones, D20))
+    assert all(outcome.state == "skipped" for outcome in replay(all_days, D20))
 
 
 @pytest.mark.needs("Drafts")
-def test_36_a_backfill_with_fixed_input(phones):
-    first_pass(phones)
-    put(phones, D23, FIXED)
-    outcome = phones.run(D23)
+def test_36_a_backfill_with_fixed_input(all_days):
+    put(all_days, D23, FIXED)
+    outcome = all_days.run(D23)
     assert (outcome.state, outcome.generation) == ("published", 2)
-    assert table(phones) == after(*DAYS, **{D23: FIXED})
-    assert len(table(phones)) == 14
-    assert phones.run(D24).state == "skipped"
+    assert table(all_days) == after(*DAYS, **{D23: FIXED})
+    assert len(table(all_days)) == 14
+    assert all_days.run(D24).state == "skipped"
 
 
 @pytest.mark.needs("Drafts")
-def test_38_a_backfill_from_the_very_first_day(phones):
-    first_pass(phones)
-    put(phones, D20, {"iphone-11": "apple", "galaxy-a33": "samsun"})
-    phones.run(D20)
-    assert len(table(phones)) == 11
-    assert "iphone-12" not in table(phones)
+def test_38_a_backfill_from_the_very_first_day(all_days):
+    put(all_days, D20, {"iphone-11": "apple", "galaxy-a33": "samsun"})
+    all_days.run(D20)
+    assert len(table(all_days)) == 11
+    assert "iphone-12" not in table(all_days)
 
 
 @pytest.mark.needs("Drafts")
@@ -170,18 +176,17 @@ def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
 
 
 @pytest.mark.needs("Drafts")
-def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(phones):
-    first_pass(phones)
-    put(phones, D20, {"iphone-11": "apple inc"})
-    phones.run(D20)
-    phones.run(D22, force=True)
+def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(all_days):
+    put(all_days, D20, {"iphone-11": "apple inc"})
+    all_days.run(D20)
+    all_days.run(D22, force=True)
     expected = after(*DAYS, **{D20: {"iphone-11": "apple inc"}})
-    assert table(phones) == expected
+    assert table(all_days) == expected
     # No version holds just 20 and 21 in their new editions: they were done again from what they had been done from.
-    assert phones.sight().fence(phones.slot(D21)) == 3
-    put(phones, D23, FIXED)
-    phones.run(D23)
-    assert table(phones) == after(*DAYS, **{D20: {"iphone-11": "apple inc"}, D23: FIXED})
+    assert all_days.sight().fence(all_days.slot(D21)) == 3
+    put(all_days, D23, FIXED)
+    all_days.run(D23)
+    assert table(all_days) == after(*DAYS, **{D20: {"iphone-11": "apple inc"}, D23: FIXED})
 
 
 @pytest.mark.needs("Drafts")
@@ -206,50 +211,46 @@ def test_a_key_that_was_deleted_and_comes_back(make_world):
 
 
 @pytest.mark.needs("Drafts")
-def test_50_duplicate_keys_in_a_days_file_are_named(phones):
-    first_pass(phones)
-    before = table(phones)
-    phones.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
+def test_50_duplicate_keys_in_a_days_file_are_named(all_days):
+    before = table(all_days)
+    all_days.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
     with pytest.raises(NotPublished, match="id='x'"):
-        phones.run(D22)
-    assert table(phones) == before
+        all_days.run(D22)
+    assert table(all_days) == before
 
 
 @pytest.mark.needs("Drafts")
-def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(phones):
-    first_pass(phones)
-    put(phones, D22, {"galaxy-m54": "samsung"})
-    put(phones, D24, {"last": "one"})
-    plan = twice.plan(phones.pipeline, at=D22, project=phones.project)
+def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(all_days):
+    put(all_days, D22, {"galaxy-m54": "samsung"})
+    put(all_days, D24, {"last": "one"})
+    plan = twice.plan(all_days.pipeline, at=D22, project=all_days.project)
     assert plan.action == "replay"
     assert any("inputs changed since" in note and "2024-09-24" in note for note in plan.notes)
-    phones.run(D22)
-    assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "samsung"}, D24: {"last": "one"}})
+    all_days.run(D22)
+    assert table(all_days) == after(*DAYS, **{D22: {"galaxy-m54": "samsung"}, D24: {"last": "one"}})
 
 
 @pytest.mark.needs("Drafts")
-def test_a_replay_needs_the_inputs_of_later_slots(phones):
-    first_pass(phones)
-    before = table(phones)
-    put(phones, D22, {"galaxy-m54": "samsung"})
-    (phones.folder / f"landing/{D24}.jsonl").unlink()
+def test_a_replay_needs_the_inputs_of_later_slots(all_days):
+    before = table(all_days)
+    put(all_days, D22, {"galaxy-m54": "samsung"})
+    (all_days.folder / f"landing/{D24}.jsonl").unlink()
     with pytest.raises(NotPublished):
-        phones.run(D22)
-    assert table(phones) == before
+        all_days.run(D22)
+    assert table(all_days) == before
 
 
 @pytest.mark.needs("Drafts")
-def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(phones):
-    first_pass(phones)
-    phones.run(D20, force=True)
-    before = table(phones)
-    (phones.folder / f"landing/{D21}.jsonl").unlink()
+def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(all_days):
+    all_days.run(D20, force=True)
+    before = table(all_days)
+    (all_days.folder / f"landing/{D21}.jsonl").unlink()
     with pytest.raises(NotPublished, match=r"needs 2024-09-2.*to be done again"):
-        phones.run(D23, force=True)
-    put(phones, D21, {"other": "rows"})
+        all_days.run(D23, force=True)
+    put(all_days, D21, {"other": "rows"})
     with pytest.raises(NotPublished, match="no longer what they were"):
-        phones.run(D23, force=True)
-    assert table(phones) == before
+        all_days.run(D23, force=True)
+    assert table(all_days) == before
 
 
 @pytest.mark.needs("Drafts")
@@ -269,8 +270,8 @@ def test_a_slot_without_a_calendar_is_refused(phones):
 
 
 @pytest.fixture
-def shown(make_world):
-    return make_world(pattern=twice.stateful_merger(keys=["id"], visible="each"), schema=SCHEMA)
+def all_days_shown(filled_once):
+    return filled_once(first_pass, **SHOWN)
 
 
 def states_of(world, act):
@@ -288,77 +289,72 @@ def states_of(world, act):
 
 
 @pytest.mark.needs("Drafts")
-def test_33_and_36_each_state_is_shown_as_it_is_reached(shown):
-    first_pass(shown)
-    old = versions(shown)
+def test_33_and_36_each_state_is_shown_as_it_is_reached(all_days_shown):
+    old = versions(all_days_shown)
     steps = [after(*DAYS[:count]) for count in range(1, 5)]  # the fifth day changes nothing
-    assert states_of(shown, lambda: replay(shown, D20, force=True))[1:] == steps
-    now = versions(shown)
+    assert states_of(all_days_shown, lambda: replay(all_days_shown, D20, force=True))[1:] == steps
+    now = versions(all_days_shown)
     assert now == sorted(set(now))
     assert min(now) > max(old)
-    put(shown, D23, FIXED)
-    seen = states_of(shown, lambda: shown.run(D23))
+    put(all_days_shown, D23, FIXED)
+    seen = states_of(all_days_shown, lambda: all_days_shown.run(D23))
     assert seen[1:] == [after(*DAYS[:4], **{D23: FIXED}), after(*DAYS, **{D23: FIXED})]
-    assert not shown.sight().pending
-    assert shown.run(D24).state == "skipped"
+    assert not all_days_shown.sight().pending
+    assert all_days_shown.run(D24).state == "skipped"
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.parametrize("point", ["publish.after", "confirmed"])
-def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(shown, point):
-    first_pass(shown)
-    put(shown, D22, {"galaxy-m54": "fixed"})
+def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(all_days_shown, point):
+    put(all_days_shown, D22, {"galaxy-m54": "fixed"})
     with armed(dying_at(point)), pytest.raises(Died):
-        shown.run(D22)
-    assert table(shown) == {**after(D20, D21), "galaxy-m54": "fixed"}
-    assert len(shown.sight().pending) == 2
-    shown.reopen()
-    put(shown, "2024-09-25", {"new": "one"})
-    told = twice.plan(shown.pipeline, at=D20, project=shown.project).notes
+        all_days_shown.run(D22)
+    assert table(all_days_shown) == {**after(D20, D21), "galaxy-m54": "fixed"}
+    assert len(all_days_shown.sight().pending) == 2
+    all_days_shown.reopen()
+    put(all_days_shown, "2024-09-25", {"new": "one"})
+    told = twice.plan(all_days_shown.pipeline, at=D20, project=all_days_shown.project).notes
     assert any("a replay is under way, and is completed first" in note for note in told)
-    shown.run("2024-09-25")
-    assert table(shown) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
-    assert not shown.sight().ended
+    all_days_shown.run("2024-09-25")
+    assert table(all_days_shown) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert not all_days_shown.sight().ended
 
 
 # ---------------------------------------------------------------- what is kept, and for how long
 
 
 @pytest.mark.needs("Drafts")
-def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(phones):
-    first_pass(phones)
-    with phones.project.ledger.transaction() as db:
-        db.execute("DELETE FROM receipts WHERE slot=?", (phones.slot(D21),))
-        db.execute("DELETE FROM versions WHERE slot=?", (phones.slot(D21),))
-    before = versions(phones)
-    assert [one.generation for one in replay(phones, D22, force=True)] == [2, 2, 2]
-    assert table(phones) == after(*DAYS)
-    assert versions(phones)[:2] == before[:2]
+def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(all_days):
+    with all_days.project.ledger.transaction() as db:
+        db.execute("DELETE FROM receipts WHERE slot=?", (all_days.slot(D21),))
+        db.execute("DELETE FROM versions WHERE slot=?", (all_days.slot(D21),))
+    before = versions(all_days)
+    assert [one.generation for one in replay(all_days, D22, force=True)] == [2, 2, 2]
+    assert table(all_days) == after(*DAYS)
+    assert versions(all_days)[:2] == before[:2]
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet", "delta")
-def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(phones):
-    first_pass(phones)
-    expire(phones, D21)
-    plan = twice.plan(phones.pipeline, at=D22, force=True, project=phones.project)
-    assert plan.draft.base == phones.sight().receipts[phones.slot(D20)].first_version
+def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(all_days):
+    expire(all_days, D21)
+    plan = twice.plan(all_days.pipeline, at=D22, force=True, project=all_days.project)
+    assert plan.draft.base == all_days.sight().receipts[all_days.slot(D20)].first_version
     assert [slot.label[:10] for slot in plan.draft.between] == [D21]
-    phones.run(D22, force=True)
-    assert table(phones) == after(*DAYS)
+    all_days.run(D22, force=True)
+    assert table(all_days) == after(*DAYS)
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet", "delta")
-def test_49_without_the_version_and_the_inputs_nothing_changes(phones):
-    first_pass(phones)
-    expire(phones, D21)
-    (phones.folder / f"landing/{D21}.jsonl").unlink()
-    before = phones.sight()
+def test_49_without_the_version_and_the_inputs_nothing_changes(all_days):
+    expire(all_days, D21)
+    (all_days.folder / f"landing/{D21}.jsonl").unlink()
+    before = all_days.sight()
     with pytest.raises(NotPublished, match=f"needs {D21}") as raised:
-        phones.run(D22, force=True)
-    assert phones.kind == "parquet" or "deletedFileRetentionDuration" in str(raised.value)
-    assert phones.sight() == before
+        all_days.run(D22, force=True)
+    assert all_days.kind == "parquet" or "deletedFileRetentionDuration" in str(raised.value)
+    assert all_days.sight() == before
 
 
 def expire(world, day):
@@ -383,12 +379,11 @@ def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet")
-def test_a_tidy_keeps_the_versions_that_a_replay_may_need(phones):
-    first_pass(phones)
-    phones.store.tidy(phones.target, frozenset(), keep_days=0, dry_run=False)
-    phones.run(D22, force=True)
-    assert versions(phones)[:2] == [0, 1]
-    assert table(phones) == after(*DAYS)
+def test_a_tidy_keeps_the_versions_that_a_replay_may_need(all_days):
+    all_days.store.tidy(all_days.target, frozenset(), keep_days=0, dry_run=False)
+    all_days.run(D22, force=True)
+    assert versions(all_days)[:2] == [0, 1]
+    assert table(all_days) == after(*DAYS)
 
 
 @pytest.mark.needs("Drafts")
@@ -413,35 +408,32 @@ def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones)
 
 
 @pytest.mark.needs("Drafts")
-def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(phones):
-    first_pass(phones)
-    put(phones, "2024-09-25", {"new": "one"})
-    put(phones, D22, {"galaxy-m54": "fixed"})
-    with armed(once_at("looked.again", lambda: phones.twin().run("2024-09-25"))):
-        phones.run(D22)
-    assert table(phones) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
-    assert phones.sight().fence(phones.slot("2024-09-25")) == 2
+def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(all_days):
+    put(all_days, "2024-09-25", {"new": "one"})
+    put(all_days, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: all_days.twin().run("2024-09-25"))):
+        all_days.run(D22)
+    assert table(all_days) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert all_days.sight().fence(all_days.slot("2024-09-25")) == 2
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
-def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(phones):
-    first_pass(phones)
-    put(phones, D22, {"galaxy-m54": "fixed"})
-    with armed(once_at("looked.again", lambda: meddle(phones))), pytest.raises(ProofGone):
-        phones.run(D22)
-    assert table(phones) == {**after(*DAYS), "pixel-7": "foreign"}
+def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(all_days):
+    put(all_days, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: meddle(all_days))), pytest.raises(ProofGone):
+        all_days.run(D22)
+    assert table(all_days) == {**after(*DAYS), "pixel-7": "foreign"}
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("delta")
-def test_101_an_optimize_meanwhile_loses_nothing(phones):
-    first_pass(phones)
-    put(phones, D22, {"galaxy-m54": "fixed"})
-    optimize = f"OPTIMIZE delta.`{phones.table()}`"
-    with armed(once_at("looked.again", lambda: phones.spark.sql(optimize).collect())):
-        phones.run(D22)
-    assert table(phones) == after(*DAYS, **{D22: {"galaxy-m54": "fixed"}})
+def test_101_an_optimize_meanwhile_loses_nothing(all_days):
+    put(all_days, D22, {"galaxy-m54": "fixed"})
+    optimize = f"OPTIMIZE delta.`{all_days.table()}`"
+    with armed(once_at("looked.again", lambda: all_days.spark.sql(optimize).collect())):
+        all_days.run(D22)
+    assert table(all_days) == after(*DAYS, **{D22: {"galaxy-m54": "fixed"}})
 
 
 @pytest.mark.needs("Drafts")
@@ -493,23 +485,22 @@ def test_readers_of_a_long_replay_see_two_states(phones):
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
-def test_97_a_foreign_change_stops_a_run_until_told(phones):
-    first_pass(phones)
-    meddle(phones)
-    put(phones, "2024-09-25", {"new": "one"})
+def test_97_a_foreign_change_stops_a_run_until_told(all_days):
+    meddle(all_days)
+    put(all_days, "2024-09-25", {"new": "one"})
     with pytest.raises(ProofGone, match="builds on"):
-        phones.run("2024-09-25")
-    phones.run("2024-09-25", accept=True)
-    assert table(phones) == {**after(*DAYS), "new": "one", "pixel-7": "foreign"}
-    put(phones, "2024-09-26", {"new": "two"})
-    phones.run("2024-09-26")
-    put(phones, D23, FIXED)
+        all_days.run("2024-09-25")
+    all_days.run("2024-09-25", accept=True)
+    assert table(all_days) == {**after(*DAYS), "new": "one", "pixel-7": "foreign"}
+    put(all_days, "2024-09-26", {"new": "two"})
+    all_days.run("2024-09-26")
+    put(all_days, D23, FIXED)
     with pytest.raises(Fenced, match="would lose it"):
-        phones.run(D23, accept=True)
-    phones.run(D23, force=True)
-    assert table(phones) == {**after(*DAYS, **{D23: FIXED}), "new": "two"}
-    assert not phones.sight().ended
-    assert phones.run(D20).state == "skipped"
+        all_days.run(D23, accept=True)
+    all_days.run(D23, force=True)
+    assert table(all_days) == {**after(*DAYS, **{D23: FIXED}), "new": "two"}
+    assert not all_days.sight().ended
+    assert all_days.run(D20).state == "skipped"
 
 
 def meddle(world):
@@ -522,31 +513,29 @@ def meddle(world):
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("memory", "delta")
-def test_97_a_restore_by_hand_stops_a_run_until_told(phones):
-    first_pass(phones)
-    phones.restore_by_hand(phones.sight().receipts[phones.slot(D22)].first_version)
-    assert table(phones) == after(D20, D21, D22)
-    put(phones, "2024-09-25", {"new": "one"})
+def test_97_a_restore_by_hand_stops_a_run_until_told(all_days):
+    all_days.restore_by_hand(all_days.sight().receipts[all_days.slot(D22)].first_version)
+    assert table(all_days) == after(D20, D21, D22)
+    put(all_days, "2024-09-25", {"new": "one"})
     with pytest.raises(ProofGone):
-        phones.run("2024-09-25")
-    assert phones.run(D20).state == "skipped"
-    phones.run(D23, force=True)
-    assert table(phones) == after(*DAYS)
-    phones.run("2024-09-25")
-    assert table(phones) == {**after(*DAYS), "new": "one"}
+        all_days.run("2024-09-25")
+    assert all_days.run(D20).state == "skipped"
+    all_days.run(D23, force=True)
+    assert table(all_days) == after(*DAYS)
+    all_days.run("2024-09-25")
+    assert table(all_days) == {**after(*DAYS), "new": "one"}
 
 
 @pytest.mark.needs("Drafts")
 @pytest.mark.stores("parquet")
-def test_97_a_lost_file_stops_a_run_and_force_brings_its_rows_back(phones):
-    first_pass(phones)
-    (phones.table() / phones.all_files()[-1]).unlink()
-    put(phones, "2024-09-25", {"new": "one"})
+def test_97_a_lost_file_stops_a_run_and_force_brings_its_rows_back(all_days):
+    (all_days.table() / all_days.all_files()[-1]).unlink()
+    put(all_days, "2024-09-25", {"new": "one"})
     with pytest.raises(ProofGone, match="builds on"):
-        phones.run("2024-09-25")
-    phones.run("2024-09-25", force=True)
-    assert table(phones) == {**after(*DAYS), "new": "one"}
-    assert not phones.sight().ended
+        all_days.run("2024-09-25")
+    all_days.run("2024-09-25", force=True)
+    assert table(all_days) == {**after(*DAYS), "new": "one"}
+    assert not all_days.sight().ended
 
 
 # ---------------------------------------------------------------- back in time
@@ -557,15 +546,14 @@ def target(world):
 
 
 @pytest.mark.needs("Drafts")
-def test_versions_tell_their_slots_and_a_slot_names_a_version(phones):
-    first_pass(phones)
-    found = twice.versions(target(phones), project=phones.project)
+def test_versions_tell_their_slots_and_a_slot_names_a_version(all_days):
+    found = twice.versions(target(all_days), project=all_days.project)
     assert [len(one.slots) for one in found] == [1] * 5
     assert [one.holds for one in found] == [1, 2, 3, 4, 5]
     assert [one.current for one in found] == [False] * 4 + [True]
     assert not any(one.lost for one in found)
     assert [one.rows for one in found] == [len(P[day]) for day in DAYS]
-    rows = twice.read(phones.spark, target(phones), as_of=D22, project=phones.project)
+    rows = twice.read(all_days.spark, target(all_days), as_of=D22, project=all_days.project)
     plain = rows if isinstance(rows, list) else [row.asDict() for row in rows.collect()]
     assert {row["id"]: row["brand"] for row in plain} == after(D20, D21, D22)
 
@@ -580,59 +568,55 @@ def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
 
 
 @pytest.mark.needs("Drafts")
-def test_a_restore_is_a_publish_and_proofs_follow_the_rows(phones):
-    first_pass(phones)
-    before = phones.sight()
-    twice.restore(target(phones), D22, project=phones.project)
-    assert table(phones) == after(D20, D21, D22)
-    sight = phones.sight()
+def test_a_restore_is_a_publish_and_proofs_follow_the_rows(all_days):
+    before = all_days.sight()
+    twice.restore(target(all_days), D22, project=all_days.project)
+    assert table(all_days) == after(D20, D21, D22)
+    sight = all_days.sight()
     assert sight.version == before.version + 1
     assert {slot: found.generation for slot, found in sight.receipts.items()} == dict.fromkeys(before.receipts, 1)
-    assert set(sight.ended) == set(sight.gone) == {phones.slot(D23), phones.slot(D24)}
-    assert phones.run(D22).state == "skipped"
+    assert set(sight.ended) == set(sight.gone) == {all_days.slot(D23), all_days.slot(D24)}
+    assert all_days.run(D22).state == "skipped"
     with pytest.raises(ProofGone):
-        phones.run(D23)
-    twice.restore(target(phones), before.version, project=phones.project)
-    assert table(phones) == after(*DAYS)
-    assert not phones.sight().ended
-    assert phones.run(D24).state == "skipped"
+        all_days.run(D23)
+    twice.restore(target(all_days), before.version, project=all_days.project)
+    assert table(all_days) == after(*DAYS)
+    assert not all_days.sight().ended
+    assert all_days.run(D24).state == "skipped"
 
 
 @pytest.mark.needs("Drafts")
-def test_a_restore_to_an_older_edition_does_not_vouch_for_it(phones):
-    first_pass(phones)
-    old = phones.sight().version
-    put(phones, D22, {"galaxy-m54": "fixed"})
-    phones.run(D22)
-    twice.restore(target(phones), old, project=phones.project)
-    assert table(phones) == after(*DAYS)
-    assert set(phones.sight().ended) == {phones.slot(day) for day in (D22, D23, D24)}
-    put(phones, "2024-09-25", {"new": "one"})
+def test_a_restore_to_an_older_edition_does_not_vouch_for_it(all_days):
+    old = all_days.sight().version
+    put(all_days, D22, {"galaxy-m54": "fixed"})
+    all_days.run(D22)
+    twice.restore(target(all_days), old, project=all_days.project)
+    assert table(all_days) == after(*DAYS)
+    assert set(all_days.sight().ended) == {all_days.slot(day) for day in (D22, D23, D24)}
+    put(all_days, "2024-09-25", {"new": "one"})
     with pytest.raises(ProofGone):
-        phones.run("2024-09-25")
-    phones.run("2024-09-25", force=True)
-    assert table(phones) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
-    assert not phones.sight().ended
+        all_days.run("2024-09-25")
+    all_days.run("2024-09-25", force=True)
+    assert table(all_days) == {**after(*DAYS, **{D22: {"galaxy-m54": "fixed"}}), "new": "one"}
+    assert not all_days.sight().ended
 
 
 @pytest.mark.needs("Drafts")
-def test_a_restore_to_what_is_no_version_is_refused(phones):
-    first_pass(phones)
+def test_a_restore_to_what_is_no_version_is_refused(all_days):
     with pytest.raises(twice.Misuse, match="no version 99"):
-        twice.restore(target(phones), 99, project=phones.project)
+        twice.restore(target(all_days), 99, project=all_days.project)
     with pytest.raises(twice.Misuse, match="Nothing of"):
-        twice.restore(target(phones), "2024-09-10", project=phones.project)
+        twice.restore(target(all_days), "2024-09-10", project=all_days.project)
 
 
 @pytest.mark.needs("Drafts")
-def test_a_diff_of_two_slots_tells_what_came_went_and_changed(phones):
-    first_pass(phones)
-    found = twice.diff(target(phones), D21, D23, keys=["id"], project=phones.project)
+def test_a_diff_of_two_slots_tells_what_came_went_and_changed(all_days):
+    found = twice.diff(target(all_days), D21, D23, keys=["id"], project=all_days.project)
     assert (found.added, found.removed, found.changed) == (6, 0, 0)
-    found = twice.diff(target(phones), D22, D20, keys=["id"], project=phones.project)
+    found = twice.diff(target(all_days), D22, D20, keys=["id"], project=all_days.project)
     assert (found.added, found.removed, found.changed) == (0, 6, 1)
     assert ({"id": "galaxy-a33", "brand": "samsung"}, {"id": "galaxy-a33", "brand": "samsun"}) in found.sample
-    found = twice.diff(target(phones), D22, D20, project=phones.project)
+    found = twice.diff(target(all_days), D22, D20, project=all_days.project)
     assert (found.added, found.removed, found.changed) == (1, 7, None)
 
 
@@ -641,7 +625,12 @@ def test_a_diff_of_two_slots_tells_what_came_went_and_changed(phones):
 
 @pytest.fixture
 def kept(make_world):
-    return make_world(pattern=twice.stateful_merger(keys=["id"], form="history"), schema=SCHEMA)
+    return make_world(**KEPT)
+
+
+@pytest.fixture
+def all_days_kept(filled_once):
+    return filled_once(first_pass, **KEPT)
 
 
 def test_32_to_36_both_forms_agree_after_every_step(kept):
@@ -661,13 +650,12 @@ def test_32_to_36_both_forms_agree_after_every_step(kept):
     assert kept.sight().fence(kept.slot(D24)) == 2
 
 
-def test_a_history_needs_no_inputs_of_other_slots(kept):
-    first_pass(kept)
+def test_a_history_needs_no_inputs_of_other_slots(all_days_kept):
     for day in (D20, D21, D24):
-        (kept.folder / f"landing/{day}.jsonl").unlink()
-    put(kept, D22, {"redmi-note-9": "fixed"})
-    kept.run(D22)
-    assert table(kept) == after(*DAYS, **{D22: {"redmi-note-9": "fixed"}})
+        (all_days_kept.folder / f"landing/{day}.jsonl").unlink()
+    put(all_days_kept, D22, {"redmi-note-9": "fixed"})
+    all_days_kept.run(D22)
+    assert table(all_days_kept) == after(*DAYS, **{D22: {"redmi-note-9": "fixed"}})
 
 
 def test_38_and_40_the_first_day_and_empty_days_of_a_history(kept):
@@ -687,12 +675,11 @@ def test_38_and_40_the_first_day_and_empty_days_of_a_history(kept):
     assert table(kept) == after(D20, D21, D23)
 
 
-def test_50_duplicate_keys_are_named_before_they_are_kept(kept):
-    first_pass(kept)
-    kept.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
+def test_50_duplicate_keys_are_named_before_they_are_kept(all_days_kept):
+    all_days_kept.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
     with pytest.raises(NotPublished, match="id='x'"):
-        kept.run(D22)
-    assert table(kept) == after(*DAYS)
+        all_days_kept.run(D22)
+    assert table(all_days_kept) == after(*DAYS)
 
 
 def test_deleted_keys_and_order_in_a_history(make_world):
@@ -718,21 +705,19 @@ def test_deleted_keys_and_order_in_a_history(make_world):
 
 
 @pytest.mark.stores("memory", "delta")
-def test_97_force_makes_the_table_of_its_history_alone(kept):
-    first_pass(kept)
-    meddle(kept)
-    put(kept, "2024-09-25", {"new": "one"})
+def test_97_force_makes_the_table_of_its_history_alone(all_days_kept):
+    meddle(all_days_kept)
+    put(all_days_kept, "2024-09-25", {"new": "one"})
     with pytest.raises(ProofGone):
-        kept.run("2024-09-25")
-    kept.run("2024-09-25", force=True)
-    assert table(kept) == {**after(*DAYS), "new": "one"}
-    assert not kept.sight().ended
+        all_days_kept.run("2024-09-25")
+    all_days_kept.run("2024-09-25", force=True)
+    assert table(all_days_kept) == {**after(*DAYS), "new": "one"}
+    assert not all_days_kept.sight().ended
 
 
-def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_history(kept):
-    first_pass(kept)
-    put(kept, "2024-09-25", {"galaxy-m54": "newer"})
-    put(kept, D22, {"galaxy-m54": "fixed"})
-    with armed(once_at("looked.again", lambda: kept.twin().run("2024-09-25"))):
-        kept.run(D22)
-    assert table(kept) == {**after(*DAYS, **{D22: {}}), "galaxy-m54": "newer"}
+def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_history(all_days_kept):
+    put(all_days_kept, "2024-09-25", {"galaxy-m54": "newer"})
+    put(all_days_kept, D22, {"galaxy-m54": "fixed"})
+    with armed(once_at("looked.again", lambda: all_days_kept.twin().run("2024-09-25"))):
+        all_days_kept.run(D22)
+    assert table(all_days_kept) == {**after(*DAYS, **{D22: {}}), "galaxy-m54": "newer"}
