@@ -63,8 +63,8 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/ingests.py
 	@$(RUN)/python benchmarks/postgres.py
 
-prove: $(VENV)/.test $(VENV)/.jars ## Kill a run at every point it passes, and the server; race two processes a thousand times, explore larger models
-	@$(RUN)/python -m pytest tests/model tests/prover tests/properties tests/races tests/postgres -q --every-kill
+prove: $(VENV)/.test $(VENV)/.jars ## Run every test on every store, for hours: kills at every point, a thousand races, larger models
+	@$(RUN)/python -m pytest tests -q --every-kill
 
 lock: $(VENV)/.base ## Pin the requirements files again
 	@$(RUN)/python -m pip install --quiet uv

@@ -55,8 +55,10 @@ def spark(tmp_path_factory):
         # Hundreds of tables pass through this one JVM, and Delta would keep the plans of each for an hour.
         "'spark.driver.memory' = '3g'\n"
         f"'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8 {QUICK_JVM}'\n"
-        # A query over ten rows is read sooner than code is made for it; runs in processes of their own make code.
+        # A query over ten rows is answered sooner than code or another plan is made for it; runs in processes of
+        # their own make both.
         "'spark.sql.codegen.wholeStage' = 'false'\n'spark.sql.codegen.factoryMode' = 'NO_CODEGEN'\n"
+        "'spark.sql.adaptive.enabled' = 'false'\n"
     )
     engine = Engine(settings.load(root), lambda: {"delta"})
     yield engine.spark

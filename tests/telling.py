@@ -19,6 +19,8 @@ TELLING = {
     "test_a_death_among_neighbours": ("slice",),
     "test_a_story_on_a_real_store_ends_in_the_table_that_its_slots_make": ("versions",),
     "test_four_hundred_slots_are_done_again_in_one_publish": ("memory",),
+    "test_a_new_column_is_added_if_declared": ("slice", "merger", "append"),
+    "test_a_new_column_is_refused_and_the_way_out_is_named": ("slice", "merger"),
     "test_stores_do_what_memory_does": (
         "merger-delete",
         "merger-order-partitions",
@@ -28,6 +30,49 @@ TELLING = {
         "cleaner-week",
         "keyed-table",
     ),
+}
+
+# What these try is decided before any store is asked, or by code that all stores share.
+ALIKE_ON_ALL = {
+    "test_checks": ("complained_about[parquet-stateful", "complained_about[delta-stateful", "-proxy]", "quick_look"),
+    "test_cleaner": (
+        "periods_that_do_not_hold",
+        "test_3_",
+        "test_8_",
+        "test_9_",
+        "column_that_the_view_adds",
+        "inputs_are_gone",
+        "limit_to_the_tables",
+        "another_pipeline",
+    ),
+    "test_data_overwrite": (
+        "test_16",
+        "test_17_empty_rerun_is_refused",
+        "test_17_empty_rerun_keeps",
+        "-False]",
+        "needs_force",
+    ),
+    "test_dedup_insert": ("null_key",),
+    "test_freeze": ("takes_no_new_edition", "still_open"),
+    "test_merger": ("test_28", "test_30", "insert_only"),
+    "test_protocol": ("test_100", "test_103", "test_108", "test_110", "test_113", "test_118", "waited", "stale_ledger"),
+    "test_proxy": ("does_not_become", "unasked", "sealed"),
+    "test_replay_attacks": ("dates_are", "policy_for_columns", "never_applied"),
+    "test_stateful_merger": (
+        "test_34",
+        "test_38",
+        "test_40",
+        "test_45_an_entry",
+        "test_50",
+        "ends_at_the_first_slot",
+        "inputs",
+        "left_out_and_filled_later",
+        "no_version",
+        "older_edition",
+        "versions_tell",
+        "without_a_calendar",
+    ),
+    "test_transactional_writer": ("does_not_take", "declared_later", "second_edition"),
 }
 
 # Of these modules, the tests that tell most of a store; what the others try is decided before any store is asked.
@@ -55,12 +100,17 @@ TELLING_OF = {
 }
 
 
+def _is_told_elsewhere(item):
+    module = item.module.__name__.rpartition(".")[2]
+    telling, alike = TELLING_OF.get(module), ALIKE_ON_ALL.get(module, ())
+    return any(word in item.name for word in alike) or bool(telling and not any(word in item.name for word in telling))
+
+
 def is_left_to_prove(item):
     """Tell whether a collected test is one that only `make prove` tries."""
     if item.get_closest_marker("prove"):
         return True
-    words = TELLING_OF.get(item.module.__name__.rpartition(".")[2])
-    if words and item.get_closest_marker("spark") and not any(word in item.name for word in words):
+    if item.get_closest_marker("spark") and _is_told_elsewhere(item):
         return True
     telling = TELLING.get(getattr(item, "originalname", ""))
     given = getattr(item, "callspec", None)
