@@ -61,6 +61,7 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/operations.py
 	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/ingests.py
+	@$(RUN)/python benchmarks/ingests.py --only small,stream --files 100000
 	@$(RUN)/python benchmarks/postgres.py
 
 prove: $(VENV)/.test $(VENV)/.jars ## Run every test on every store, for hours: kills at every point, a thousand races, larger models
