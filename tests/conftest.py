@@ -6,12 +6,11 @@ import pytest
 
 from databases import Database, drop_what_was_made
 from inboxes import Inbox
+from sessions import QUICK_JVM
 from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World, lacks
 
 pytest_plugins = ("servers",)
-# What JVMs of tests compile is used for minutes at most, so that a thorough compiler never earns back its time.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_addoption(parser):

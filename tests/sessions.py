@@ -1,6 +1,9 @@
-"""How do commands of a test share one Spark session?"""
+"""How do commands of a test share one Spark session, and how does its JVM run?"""
 
 from twice.project import Project
+
+# What JVMs of tests compile is used for minutes at most, so that a thorough compiler never earns back its time.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def with_session(patch, session):

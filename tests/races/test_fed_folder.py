@@ -20,6 +20,7 @@ from feeder import Edition, Feeder, edition_of
 from ingest_driver import BEGUN, fed_inbox, run_once
 
 from inboxes import COLUMN
+from sessions import QUICK_JVM
 from twice.faults import Died, armed, dying_at
 from twice.intakes import files_of, taken_by
 from twice.marks import PUBLISHED, SEEN, SET_ASIDE
@@ -214,7 +215,7 @@ def test_a_folder_with_bad_rows_that_is_fed_while_two_ingests_with_jvms_are_kill
     folder.mkdir()
     (folder / "twice.toml").write_text(
         "[spark]\nmaster = 'local[2]'\n[spark.conf]\n'spark.driver.memory' = '1g'\n"
-        f"'spark.sql.warehouse.dir' = '{folder}/warehouse'\n"
+        f"'spark.sql.warehouse.dir' = '{folder}/warehouse'\n'spark.driver.extraJavaOptions' = '{QUICK_JVM}'\n"
     )
     inbox = fed_inbox(folder, kind, spark=spark)
     ends = fed(folder, kind, "", seed, FED_SECONDS_IN_FULL, lives=(2.0, 40.0))
