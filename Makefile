@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 CORE := tests/core tests/model
+PARTLY = $(RUN)/python -m pytest -q --durations=12 --durations-min=10
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 help: ## Show this list
@@ -36,14 +37,14 @@ test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
 	@$(MAKE) --no-print-directory -j3 test-plain test-tables test-rest
 
 test-plain: $(VENV)/.test
-	@$(RUN)/python -m pytest tests $(CORE:%=--ignore=%) -m "not spark" -q
+	@$(PARTLY) tests $(CORE:%=--ignore=%) -m "not spark"
 	@$(RUN)/python -m pytest $(CORE) -m postgres -q
 
 test-tables: $(VENV)/.test $(VENV)/.jars
-	@$(RUN)/python -m pytest tests/scenarios tests/stores -m spark -q
+	@$(PARTLY) tests/scenarios tests/stores -m spark
 
 test-rest: $(VENV)/.test $(VENV)/.jars
-	@$(RUN)/python -m pytest tests --ignore=tests/scenarios --ignore=tests/stores -m spark -q
+	@$(PARTLY) tests --ignore=tests/scenarios --ignore=tests/stores -m spark
 
 test-core: $(VENV)/.test ## Run the tests of the core, which need no JVM and no server, in seconds
 	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q
