@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
-from urllib.parse import quote, unquote
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from twice.abilities import (
     Appends,
@@ -27,7 +27,6 @@ from twice.abilities import (
     Merges,
     Opening,
     PointsAtVersions,
-    Repeated,
     Repeats,
     ReplacesPartitions,
     ReplacesSlices,
@@ -49,36 +48,18 @@ from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
 from twice.stores import finding, footers, frames, manifest, merging, repeats
 from twice.stores.beside import Beside
-from twice.stores.delta import log, sql_views
+from twice.stores.delta import catalog, inspecting, log, sql_views, upkeep
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
 from twice.stores.delta.log import Payload
+from twice.stores.delta.partitions import holds_partition, partition_name
 from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
 
-_OWNER = "twice:owner"
 _WHOLE = "overwriteSchema"
-_HEAD = "twice:head"
-_RESTATED = "twice:restated"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-_RETENTION_DAYS_DEFAULT = 30
-_DAY_MILLISECONDS = 86_400_000
-_CARRIED_ALWAYS = 500
-_CARRIED_SHARE = 100
-_NAMED = 3
 _PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
-
-
-class Locations(Protocol):
-    """Remembers where a catalog keeps its tables."""
-
-    def get(self, name: str) -> str:
-        """Return a table's folder, or nothing."""
-
-    def put(self, name: str, location: str) -> None:
-        """Keep a table's folder."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +111,7 @@ class DeltaStore(
         "DeliversFiles": "its files belong to Delta's log, which names them",
     }
 
-    def __init__(self, root: str, engine: Any, locations: Locations, views: str = "") -> None:
+    def __init__(self, root: str, engine: Any, locations: catalog.Locations, views: str = "") -> None:
         self.root = root
         self.views = views
         self.engine = engine
@@ -152,18 +133,10 @@ class DeltaStore(
 
     def _from_catalog(self, name: str) -> str:
         """Ask the catalog for a table's folder; one that was published and not registered is registered now."""
-        folder = self._located(name)
+        folder = catalog.located(self.engine.spark, name)
         if log.commit_versions(folder):
             self._register(name, folder)
         return folder
-
-    def _located(self, name: str) -> str:
-        spark = self.engine.spark
-        if spark.catalog.tableExists(name):
-            location = spark.sql(f"DESCRIBE DETAIL {_identifier(name)}").first()["location"]
-        else:
-            location = spark.conf.get("spark.sql.warehouse.dir").rstrip("/") + "/" + name.replace(".", "/")
-        return unquote(location.removeprefix("file://").removeprefix("file:"))
 
     def look(self, name: str) -> Sight:
         """Read the receipts from the log, without a JVM."""
@@ -242,11 +215,11 @@ class DeltaStore(
         if schema == transaction.schema:
             return False
         transaction.evolve(frames.read_parquet(self.engine.spark, [], schema), ())
-        number = max(transaction.last_version_of(_RESTATED), 0) + 1
+        number = max(transaction.last_version_of(upkeep.RESTATED), 0) + 1
         payload = Payload("evolve", owner, "nothing", table_id=transaction.table_id)
         with locked(self.engine.spark, table) as lock:
-            _check_owner(log.look(table), owner)
-            transaction.commit(lock, transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
+            upkeep.check_owner(log.look(table), owner)
+            transaction.commit(lock, transaction.none(), {upkeep.RESTATED: number}, payload.to_text(), "Append")
         return True
 
     def refuse_table(self, name: str) -> None:
@@ -301,7 +274,7 @@ class DeltaStore(
         filled_before = self._filled_before(work)
         if not filled_before or not transaction.exists:
             return staged
-        left_behind = " OR ".join(map(_holds_partition, filled_before))
+        left_behind = " OR ".join(map(holds_partition, filled_before))
         actions = transaction.removing(staged.handle.actions, left_behind)
         return replace(staged, handle=replace(staged.handle, actions=actions))
 
@@ -406,11 +379,11 @@ class DeltaStore(
         start = next(one for one in log.states(table) if one.version == version)
         left = start.leaves_of(base, frozenset(), base.version + 1)
         payload = Payload("restore", owner, "rows", table_id=transaction.table_id, starts_from=version).carrying(left)
-        numbers = {_HEAD: max(transaction.last_version_of(_HEAD), 0) + 1}
-        transaction.last_version_of(_OWNER)
+        numbers = {upkeep.HEAD: max(transaction.last_version_of(upkeep.HEAD), 0) + 1}
+        transaction.last_version_of(upkeep.OWNER)
         actions = transaction.started(transaction.start(version), transaction.none())
         with locked(self.engine.spark, table) as lock:
-            _check_owner(log.look(table), owner)
+            upkeep.check_owner(log.look(table), owner)
             _check_start(table, version)
             reach("delta.locked")
             transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite")
@@ -491,7 +464,7 @@ class DeltaStore(
 
     def _open(self, work: Work, base: int | None = None) -> Transaction:
         """Open a transaction that conflicts with any other publish of the slot, or change of owner."""
-        if "/" not in work.name and self.table(work.name) != (located := self._located(work.name)):
+        if "/" not in work.name and self.table(work.name) != (located := catalog.located(self.engine.spark, work.name)):
             self._folders[work.name] = located
             raise Conflict("the catalog keeps the table in another place now")
         if self._view(work.name):
@@ -521,7 +494,7 @@ class DeltaStore(
         actions = transaction.write(rows, options, partition_by)
         reach("delta.files.written")
         added = transaction.added_files(actions)
-        filled = {_partition_name(file.partition, partition_by) for file in added}
+        filled = {partition_name(file.partition, partition_by) for file in added}
         partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
         handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
         staged = Staged(sum(map(self._rows_in(work), added)), 0, partitions, handle)
@@ -576,7 +549,7 @@ class DeltaStore(
         written, numbers, payload = self._before_commit(work, staged, receipts)
         with locked(self.engine.spark, table) as lock:
             now = log.look(table)
-            _check_owner(now, receipts[0].owner)
+            upkeep.check_owner(now, receipts[0].owner)
             if work.compares_head:
                 _check_head(now, work.base)
             if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
@@ -597,10 +570,10 @@ class DeltaStore(
             moved = [
                 one.slot for one in receipts if max(transaction.last_version_of(one.slot), 0) + 1 != one.generation
             ]
-            transaction.last_version_of(_OWNER)
+            transaction.last_version_of(upkeep.OWNER)
             numbers = {receipt.slot: receipt.generation for receipt in receipts}
             if work.compares_head:
-                numbers[_HEAD] = max(transaction.last_version_of(_HEAD), 0) + 1
+                numbers[upkeep.HEAD] = max(transaction.last_version_of(upkeep.HEAD), 0) + 1
             payload = self._payload(work, receipts, written).to_text()
         except (Conflict, TwiceError):
             raise
@@ -632,7 +605,7 @@ class DeltaStore(
         payload = Payload("publish", owner, written.scope, tuple(receipts), table_id=transaction.table_id)
         if written.starts_from is not None:
             return replace(payload, starts_from=written.starts_from).carrying(self._left(work, receipts, written))
-        if work.base.receipts and _is_time_to_carry(self.table(work.name), work.base, transaction):
+        if work.base.receipts and upkeep.is_time_to_carry(self.table(work.name), work.base, transaction):
             return payload.carrying(work.base)
         return payload
 
@@ -645,9 +618,7 @@ class DeltaStore(
         """Keep the catalog's entry of a table that is known by name, and remember its folder once it is there."""
         if "/" in name:
             return
-        spark = self.engine.spark
-        if not spark.catalog.tableExists(name):
-            spark.sql(f"CREATE TABLE IF NOT EXISTS {_identifier(name)} USING DELTA LOCATION {string_literal(table)}")
+        catalog.register(self.engine.spark, name, table)
         self.locations.put(name, table)
 
     def settle(self, name: str) -> None:
@@ -681,10 +652,7 @@ class DeltaStore(
 
     def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
         """Count keys with Spark, and find the commits that brought them in the log."""
-        table = self.table(name)
-        found = repeats.by_spark(self.read(name), keys, sample)
-        commits = log.writers(table, {path for one in found.sample for path in one.files})
-        return replace(found, sample=tuple(_brought(one, table, commits) for one in found.sample))
+        return inspecting.with_writers(repeats.by_spark(self.read(name), keys, sample), self.table(name))
 
     def needs_spark_for_repeats(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
@@ -698,7 +666,7 @@ class DeltaStore(
         """Look for files that the newest version names and that are not there."""
         view = self._view(name)
         tables = [f"{name}/{member.name}" for member in view.members] if view and view.by else [] if view else [name]
-        return [trouble for one in tables for trouble in _missing_files(one, self.table(one))]
+        return [trouble for one in tables for trouble in inspecting.missing_files(one, self.table(one))]
 
     def is_in_catalog(self, name: str) -> bool:
         """Views have a SQL view, if the project names a schema for them."""
@@ -711,21 +679,10 @@ class DeltaStore(
         if not expected:
             return ()
         shown = sql_views.paths_of(self.engine.spark, self._sql_name(name))
-        if shown == set(expected):
-            return ()
-        return [
-            Trouble(
-                "views",
-                f"The SQL view {self._sql_name(name)} "
-                + ("is not there." if shown is None else "does not show the tables that the view names now."),
-                "The next run of the pipeline writes it anew; readers of twice.read are not affected.",
-                is_wrong=bool(shown is not None and shown - set(expected)),
-                named=tuple(sorted((shown or set()) ^ set(expected))),
-            )
-        ]
+        return inspecting.other_tables_shown(self._sql_name(name), shown, set(expected))
 
     def _sql_name(self, name: str) -> str:
-        return f"{_identifier(self.views)}.{quoted(name.rpartition('/')[2])}"
+        return f"{catalog.identifier(self.views)}.{quoted(name.rpartition('/')[2])}"
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the files of a transaction that will never commit, or a version that no view will name."""
@@ -746,12 +703,12 @@ class DeltaStore(
             return
         transaction = Transaction(self.engine.spark, table)
         transaction.keep_versions(keep_days)
-        number = max(transaction.last_version_of(_OWNER), 0) + 1
+        number = max(transaction.last_version_of(upkeep.OWNER), 0) + 1
         if log.look(table).owner != base.owner:
             raise Conflict("the owner changed")
         payload = Payload("adopt", owner, "nothing", table_id=transaction.table_id).carrying(base)
         with locked(self.engine.spark, table) as lock:
-            transaction.commit(lock, transaction.none(), {_OWNER: number}, payload.to_text(), "Append")
+            transaction.commit(lock, transaction.none(), {upkeep.OWNER: number}, payload.to_text(), "Append")
 
     def read(self, name: str, version: int | None = None) -> Rows:
         """Return the rows through Delta's own reader."""
@@ -773,101 +730,28 @@ class DeltaStore(
         sight = log.look(table)
         if not sight.exists:
             return Swept()
-        notes = [] if dry_run else self._restate(table, sight)
+        notes = [] if dry_run else upkeep.restate(self.engine.spark, table, sight)
         history = self.history_beside(name)
         swept = Swept()
         if history:
             swept = self.tidy_history(name, history, live, keep_days=keep_days, dry_run=dry_run)
         tables = [table, self.table(history)] if history else [table]
-        files = sum(self._vacuum(one, dry_run=dry_run) for one in tables)
+        files = sum(upkeep.vacuum(self.engine.spark, one, dry_run=dry_run) for one in tables)
         notes.append("files that no version names are kept for delta.deletedFileRetentionDuration, a week by default")
         return swept + Swept(removed_files=files, notes=tuple(notes))
 
-    def _vacuum(self, table: str, *, dry_run: bool) -> int:
-        """Let Delta remove files by its own retention, and tell how many there were."""
-        path = f"delta.{_identifier_of_path(table)}"
-        session = self.engine.spark.newSession()
-        # VACUUM would note itself in the log, outside of the lock that publishes hold.
-        session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "false")
-        files = session.sql(f"VACUUM {path} DRY RUN").collect()
-        if files and not dry_run:
-            session.sql(f"VACUUM {path}")
-        return len(files)
-
     def counted(self, history: str, names: Iterable[str]) -> Mapping[str, int]:
         """Count the rows: what was taken away before still has its number in the log."""
-        found = self.read(history).where(_is_named(names)).groupBy(merging.LABEL).count().collect()
+        found = self.read(history).where(upkeep.is_named(names)).groupBy(merging.LABEL).count().collect()
         return {row[merging.LABEL]: row["count"] for row in found}
 
     def drop_batches(self, history: str, names: Iterable[str]) -> None:
         """Commit the removal of their rows."""
-        table = self.table(history)
-        transaction = Transaction(self.engine.spark, table)
-        nothing = frames.read_parquet(self.engine.spark, [], transaction.schema)
-        condition = _is_named(names)
-        actions = transaction.write(nothing, {"replaceWhere": condition}, transaction.partition_columns)
-        numbers = {_RESTATED: max(transaction.last_version_of(_RESTATED), 0) + 1}
-        payload = Payload("tidy", "", "rows", table_id=transaction.table_id)
-        with locked(self.engine.spark, table) as lock:
-            transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite", condition)
+        upkeep.drop_batches(self.engine.spark, self.table(history), names)
 
     def move_head(self, name: str, sight: Sight) -> None:
         """Commit the next number of the head, and nothing else."""
-        table = self.table(name)
-        transaction = Transaction(self.engine.spark, table, sight.version)
-        transaction.last_version_of(_OWNER)
-        numbers = {_HEAD: max(transaction.last_version_of(_HEAD), 0) + 1}
-        payload = Payload("tidy", sight.owner, "nothing", table_id=transaction.table_id)
-        with locked(self.engine.spark, table) as lock:
-            _check_owner(log.look(table), sight.owner)
-            transaction.commit(lock, transaction.none(), numbers, payload.to_text(), "Append")
-
-    def _restate(self, table: str, sight: Sight) -> list[str]:
-        """Carry all receipts forward in a commit that changes no data, where none carries them yet."""
-        transaction = Transaction(self.engine.spark, table)
-        if not sight.receipts or not _is_time_to_carry(table, sight, transaction, least=1):
-            return []
-        transaction.last_version_of(_OWNER)
-        number = max(transaction.last_version_of(_RESTATED), 0) + 1
-        payload = Payload("restate", sight.owner, "nothing", table_id=transaction.table_id).carrying(sight)
-        try:
-            with locked(self.engine.spark, table) as lock:
-                _check_owner(log.look(table), sight.owner)
-                transaction.commit(lock, transaction.none(), {_RESTATED: number}, payload.to_text(), "Append")
-        except Conflict as error:
-            return [f"receipts were not restated, since the table moved: {error}"]
-        return [f"{len(sight.receipts)} receipts were restated"]
-
-
-def _brought(one: Repeated, table: str, commits: Mapping[str, log.Commit]) -> Repeated:
-    """Name the slots, and the commits of others, that wrote the files of a key."""
-    found = [commits[path] for path in one.files if path in commits]
-    slots = {receipt.slot for commit in found if commit.payload for receipt in commit.payload.receipts}
-    others = {f"version {commit.version} ({commit.operation})" for commit in found if not commit.payload}
-    files = tuple(os.path.relpath(path, table) for path in one.files)
-    return replace(one, files=files, slots=tuple(sorted(slots)), strangers=tuple(sorted(others)))
-
-
-def _missing_files(name: str, table: str) -> list[Trouble]:
-    missing = log.missing_files(table) if log.commit_versions(table) else []
-    if not missing:
-        return []
-    return [
-        Trouble(
-            "files",
-            f"{len(missing)} {'file' if len(missing) == 1 else 'files'} that delta:{name} names cannot be found:"
-            f" {', '.join(missing[:_NAMED])}.",
-            "A reader of these rows fails. Put the files back from a backup, or go back to a version that does not"
-            f" need them: twice versions delta:{name}",
-            named=tuple(missing),
-        )
-    ]
-
-
-def _check_owner(now: Sight, owner: str) -> None:
-    """The owner is compared under the lock, where no other publish can change it."""
-    if now.owner not in ("", owner):
-        raise Conflict("another ledger took the table")
+        upkeep.move_head(self.engine.spark, self.table(name), sight)
 
 
 def _check_head(now: Sight, base: Sight) -> None:
@@ -882,47 +766,6 @@ def _check_start(table: str, version: int | None) -> None:
     why = "" if version is None else log.lost(table, version)
     if why:
         raise Conflict(f"version {version} cannot be started from any more: {why}")
-
-
-def _is_time_to_carry(table: str, sight: Sight, transaction: Transaction, least: int = 0) -> bool:
-    """Tell whether receipts should be carried forward: always while they are few, else when they grow old.
-
-    Carried receipts take about a hundred bytes each. Above a few hundred of them one publish in many
-    carries them all, so that a publish stays cheap however long the history is.
-    """
-    count, age = log.uncarried(table)
-    if count >= max(least, (len(sight.receipts) - _CARRIED_ALWAYS) // _CARRIED_SHARE):
-        return True
-    kept = log.days_of(transaction.table_property("delta.logRetentionDuration"), _RETENTION_DAYS_DEFAULT)
-    return age > kept * _DAY_MILLISECONDS / 4
-
-
-def _identifier(name: str) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
-
-
-def _identifier_of_path(path: str) -> str:
-    return "`" + path.replace("`", "``") + "`"
-
-
-def _partition_name(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
-    """Name a partition; values are quoted, so that one with a slash is still one value."""
-    named = {column: values.get(column) for column in columns}
-    return "/".join(f"{quote(c, safe='')}={_NULL if v is None else quote(v, safe='')}" for c, v in named.items())
-
-
-def _holds_partition(name: str) -> str:
-    tests = []
-    for part in name.split("/"):
-        column, _, value = part.partition("=")
-        literal = "NULL" if value == _NULL else string_literal(unquote(value))
-        tests.append(f"partitionValues[{string_literal(unquote(column))}] <=> {literal}")
-    return "(" + " AND ".join(tests) + ")"
-
-
-def _is_named(names: Iterable[str]) -> str:
-    """Return the condition that rows were kept under one of some names."""
-    return f"{merging.LABEL} IN ({', '.join(map(string_literal, names))})"
 
 
 def _unlink(path: str) -> None:
