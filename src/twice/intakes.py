@@ -121,16 +121,16 @@ def replay(project: Project, pipeline: Pipeline, slot: Slot) -> Outcome:
         held = {one: list(rows_of(store, target.name, [one])) for one in taken.aside}
         if not any(held.values()):
             raise Misuse(f"No row of {pipeline.name} is set aside.", fix="See: twice quarantine list")
-        rows = [row for one, found in held.items() for row in _due(taken, one, found)]
+        rows = [row for one, found in held.items() for row in due(taken, one, found)]
         return tracked.replaying(place, rows, [one.label for one in held])
 
     return _published(project, pipeline, intake)
 
 
-def _due(taken: Taken, aside: Aside, rows: Sequence[AsideRow]) -> Iterator[AsideRow]:
+def due(taken: Taken, aside: Aside, rows: Sequence[AsideRow]) -> list[AsideRow]:
     """Return rows of what their files hold still; those of a file that was taken in anew since were judged anew with it."""
     marks = taken.by_path({row.file for row in rows})
-    return (row for row in rows if row.file not in marks or marks[row.file].generation <= aside.generation)
+    return [row for row in rows if row.file not in marks or marks[row.file].generation <= aside.generation]
 
 
 def note_all(project: Project, pipeline: Pipeline) -> int:

@@ -158,25 +158,35 @@ def test_a_slot_sets_rows_aside_and_a_correction_takes_their_place(make_world, k
     assert world.sight().receipt(pipeline.slot(DAY).text).aside == ()
 
 
-@pytest.mark.stores("parquet")
-def test_a_person_looks_at_them_reads_them_again_and_drops_them(inbox, capsys, monkeypatch):
-    (inbox.folder / "twice.toml").write_text("")
-    (inbox.folder / "pipelines").mkdir()
-    (inbox.folder / "pipelines/inbox.py").write_text(
-        "import twice\n"
-        "@twice.pipeline(source=twice.files('landing/*.jsonl', schema='id string NOT NULL, n int', track=True,\n"
-        "    rules=[twice.rule('n >= 0')], max_quarantined=10),\n"
-        "    target='parquet:lake/inbox', pattern=twice.transactional_writer())\n"
-        "def inbox(rows):\n    return rows\n"
-    )
-    monkeypatch.chdir(inbox.folder)
-    inbox.drop_in_text("a.jsonl", GOOD + BAD)
+@pytest.fixture
+def said(inbox, capsys, monkeypatch):
+    """Return a caller of commands in the project of an inbox, whose source is declared with the given arguments."""
 
-    def said(*words):
+    def declare(more=""):
+        (inbox.folder / "twice.toml").write_text("")
+        (inbox.folder / "pipelines").mkdir()
+        (inbox.folder / "pipelines/inbox.py").write_text(
+            "import twice\n"
+            "@twice.pipeline(source=twice.files('landing/*.jsonl', schema='id string NOT NULL, n int', track=True,\n"
+            f"    rules=[twice.rule('n >= 0')], max_quarantined=10{more}),\n"
+            "    target='parquet:lake/inbox', pattern=twice.transactional_writer())\n"
+            "def inbox(rows):\n    return rows\n"
+        )
+        monkeypatch.chdir(inbox.folder)
+        return say
+
+    def say(*words):
         code = main([*words, "--output", "json"])
         assert code == 0, words
         return json.loads(capsys.readouterr().out)
 
+    return declare
+
+
+@pytest.mark.stores("parquet")
+def test_a_person_looks_at_them_reads_them_again_and_drops_them(inbox, said, capsys):
+    said = said()
+    inbox.drop_in_text("a.jsonl", GOOD + BAD)
     assert said("run", "inbox")["outcome"]["quarantined"] == 3
     assert [one["rows"] for one in said("quarantine", "list")["quarantine"]] == [3]
     assert [row["line"] for row in said("quarantine", "show", "inbox")["rows"]] == [3, 4, 5]
@@ -189,3 +199,16 @@ def test_a_person_looks_at_them_reads_them_again_and_drops_them(inbox, capsys, m
     assert said("quarantine", "show", "inbox") | {"schema_version": 1} == {"schema_version": 1, "rows": [], "count": 0}
     assert main(["files", "show", "inbox", "landing/a.jsonl"]) == 0
     assert "published" in capsys.readouterr().out
+
+
+@pytest.mark.stores("parquet")
+def test_rows_of_a_content_that_was_replaced_are_told_apart_from_those_that_wait(inbox, said):
+    said = said(", file_column='origin', on_changed_file='replace'")
+    inbox.drop_in_text("a.jsonl", GOOD + BAD)
+    said("run", "inbox")
+    inbox.drop_in_text("a.jsonl", '{"id": "x", "n": 1}\n{"id": "y", "n": -1}\n')
+    said("run", "inbox")
+    listed = said("quarantine", "list")["quarantine"]
+    assert [(one["generation"], one["rows"], one["state"]) for one in listed] == [(1, 3, "replaced"), (2, 1, "held")]
+    shown = said("quarantine", "show", "inbox")
+    assert ([row["line"] for row in shown["rows"]], shown["count"]) == ([2], 1)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice
 from typing import Any
 
 import click
 
 from twice.abilities import KeepsBeside
+from twice.asides import AsideRow
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Misuse
-from twice.intakes import replay, taken_by
+from twice.intakes import due, replay, taken_by
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.quarantine import rows_of
@@ -65,16 +66,31 @@ def _asides(project: Project, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
     store = project.store(pipeline.target.store)
     if not isinstance(store, KeepsBeside):
         return
-    kept = store.labels_beside(pipeline.target.name)
     for text, receipt in sorted(store.look(pipeline.target.name).receipts.items()):
-        generations: dict[tuple[int, str], int] = {}
-        for one in _held(project, pipeline, receipt):
-            state = "held" if one.label in kept else "dropped"
-            generations[one.generation, state] = generations.get((one.generation, state), 0) + one.rows
-        for (generation, state), rows in generations.items():
-            label = _label(text)
-            facts = {"pipeline": pipeline.name, "slot": label, "generation": generation, "rows": rows}
+        counts: Counter[tuple[int, str]] = Counter()
+        for one, rows in _kept(project, pipeline, _held(project, pipeline, receipt)):
+            states = (
+                {"held": len(rows), "replaced": one.rows - len(rows)} if rows is not None else {"dropped": one.rows}
+            )
+            counts.update({(one.generation, state): number for state, number in states.items() if number})
+        for (generation, state), number in counts.items():
+            facts = {"pipeline": pipeline.name, "slot": _label(text), "generation": generation, "rows": number}
             yield {**facts, "state": state, "run": receipt.attempt if generation == receipt.generation else ""}
+
+
+def _kept(
+    project: Project, pipeline: Pipeline, aside: Iterable[Aside]
+) -> Iterator[tuple[Aside, list[AsideRow] | None]]:
+    """Return rows that were set aside and whose file was not taken in anew since; or none, where they were dropped."""
+    store: Any = project.store(pipeline.target.store)
+    taken = taken_by(project, pipeline) if pipeline.tracked else None
+    labels = store.labels_beside(pipeline.target.name)
+    for one in aside:
+        if one.label not in labels:
+            yield one, None
+            continue
+        rows = list(rows_of(store, pipeline.target.name, [one]))
+        yield one, due(taken, one, rows) if taken else rows
 
 
 def _held(project: Project, pipeline: Pipeline, receipt: Receipt) -> tuple[Aside, ...]:
@@ -115,15 +131,13 @@ def show_asides(name: str, at: str | None, key: str | None, limit: int, folder: 
     project = Project.open(folder, only_looking=True)
     pipeline = project.pipeline(name)
     aside = _asked_for(project, pipeline, at, key)
-    store: Any = project.store(pipeline.target.store)
-    rows = list(islice(rows_of(store, pipeline.target.name, aside), limit))
-    kept = store.labels_beside(pipeline.target.name)
-    total = sum(one.rows for one in aside if one.label in kept)
+    held = [row for _, rows in _kept(project, pipeline, aside) for row in rows or ()]
+    rows, total = held[:limit], len(held)
     if output == "json":
         print_json({"rows": [asdict(row) for row in rows], "count": total})
         return
     shown = [[f"{row.file}:{row.line}", row.reason, _short(row.raw)] for row in rows]
-    print_table(["where", "reason", "text"], shown, empty="The rows were dropped.")
+    print_table(["where", "reason", "text"], shown, empty="The rows were dropped, or their files were taken in anew.")
     if total > len(rows):
         print(f"{total - len(rows)} more; --limit shows them.")
 
