@@ -1,45 +1,23 @@
 """Which rows may go on, beyond what their types say?"""
 
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Any
 
+import pandera.polars as pandera
 import pytest
+from pandera.polars import Check
 
 import twice
 from twice.errors import Misuse
 from twice.rules import Rule, allowed, check_limit, rules_of
 
 
-@dataclass
-class Check:
-    """A check as pandera shows it: a name, and what it was made with."""
-
-    name: str
-    statistics: dict[str, Any] = field(default_factory=dict)
-    ignore_na: bool = True
-    groupby: Any = None
+def column(*checks, **given):
+    return pandera.DataFrameSchema({"n": pandera.Column(checks=list(checks), **{"nullable": True, **given})})
 
 
-@dataclass
-class Column:
-    nullable: bool = True
-    checks: list[Check] = field(default_factory=list)
-    unique: bool = False
-    regex: bool = False
-
-
-@dataclass
-class Schema:
-    columns: dict[str, Column]
-    checks: list[Check] = field(default_factory=list)
-    index: Any = None
-    unique: Any = None
-
-
-def texts(*checks, **column):
-    return [rule.text for rule in rules_of(Schema({"n": Column(checks=list(checks), **column)}))]
+def texts(*checks, **given):
+    return [rule.text for rule in rules_of(column(*checks, **given))]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a > 1; drop table x", "select 1", "a in (select b from c)", 7])
@@ -79,24 +57,21 @@ def test_what_is_no_rule_is_refused(given):
 @pytest.mark.parametrize(
     ("check", "text"),
     [
-        (Check("greater_than", {"min_value": 0}), "`n` > 0"),
-        (Check("greater_than_or_equal_to", {"min_value": Decimal("0.5")}), "`n` >= 0.5"),
-        (Check("less_than", {"max_value": 1.5}), "`n` < double('1.5')"),
-        (Check("less_than_or_equal_to", {"max_value": date(2024, 1, 2)}), "`n` <= date'2024-01-02'"),
-        (Check("equal_to", {"value": True}), "`n` = true"),
-        (Check("not_equal_to", {"value": "o'b\\c"}), r"`n` <> 'o\'b\\c'"),
-        (Check("in_range", {"min_value": 1, "max_value": 3}), "`n` >= 1 and `n` <= 3"),
-        (
-            Check("in_range", {"min_value": 1, "max_value": 3, "include_min": False, "include_max": False}),
-            "`n` > 1 and `n` < 3",
-        ),
-        (Check("isin", {"allowed_values": ["b", "a"]}), "`n` in ('b', 'a')"),
-        (Check("notin", {"forbidden_values": {"b", "a"}}), "`n` not in ('a', 'b')"),
-        (Check("str_matches", {"pattern": "a+"}), "`n` rlike '^(?:a+)'"),
-        (Check("str_contains", {"pattern": r"\d"}), r"`n` rlike '\\d'"),
-        (Check("str_startswith", {"string": "a"}), "startswith(`n`, 'a')"),
-        (Check("str_endswith", {"string": "a"}), "endswith(`n`, 'a')"),
-        (Check("str_length", {"min_value": 1, "max_value": None}), "length(`n`) >= 1"),
+        (Check.gt(0), "`n` > 0"),
+        (Check.ge(Decimal("0.5")), "`n` >= 0.5"),
+        (Check.lt(1.5), "`n` < double('1.5')"),
+        (Check.le(date(2024, 1, 2)), "`n` <= date'2024-01-02'"),
+        (Check.eq(True), "`n` = true"),
+        (Check.ne("o'b\\c"), r"`n` <> 'o\'b\\c'"),
+        (Check.in_range(1, 3), "`n` >= 1 and `n` <= 3"),
+        (Check.in_range(1, 3, include_min=False, include_max=False), "`n` > 1 and `n` < 3"),
+        (Check.isin(["b", "a"]), "`n` in ('b', 'a')"),
+        (Check.notin({"b", "a"}), "`n` not in ('a', 'b')"),
+        (Check.str_matches("a+"), "`n` rlike '^(?:a+)'"),
+        (Check.str_contains(r"\d"), r"`n` rlike '\\d'"),
+        (Check.str_startswith("a"), "startswith(`n`, 'a')"),
+        (Check.str_endswith("a"), "endswith(`n`, 'a')"),
+        (Check.str_length(min_value=1), "length(`n`) >= 1"),
     ],
 )
 def test_a_check_of_pandera_becomes_a_rule(check, text):
@@ -108,27 +83,23 @@ def test_a_column_that_may_not_be_null_becomes_a_rule():
 
 
 def test_a_model_of_pandera_is_asked_for_its_schema():
-    class Model:
-        @staticmethod
-        def to_schema():
-            return Schema({"n": Column(nullable=False)})
+    class Model(pandera.DataFrameModel):
+        n: int = pandera.Field(ge=0)
 
-    assert rules_of(Model) == (Rule("`n` is not null", "n is there"),)
+    assert rules_of(Model) == (Rule("`n` is not null", "n is there"), Rule("`n` >= 0", "n: greater_than_or_equal_to"))
 
 
 @pytest.mark.parametrize(
     ("schema", "named"),
     [
-        (Schema({"n": Column(checks=[Check("is_prime")])}), "the check 'is_prime' of the column 'n'"),
-        (Schema({"n": Column(checks=[Check("greater_than", {"min_value": object()})])}), "the check 'greater_than'"),
-        (Schema({"n": Column(checks=[Check("greater_than", {})])}), "the check 'greater_than'"),
-        (Schema({"n": Column(checks=[Check("equal_to", {"value": 1}, groupby="m")])}), "the check 'equal_to'"),
-        (Schema({"n": Column(checks=[Check("equal_to", {"value": 1}, ignore_na=False)])}), "the check 'equal_to'"),
-        (Schema({"n": Column(checks=[Check("str_matches", {"pattern": "(?P<a>b)"})])}), "the check 'str_matches'"),
-        (Schema({"n": Column(unique=True)}), "unique=True of the column 'n'"),
-        (Schema({"n.*": Column(regex=True)}), r"the column pattern 'n\.\*'"),
-        (Schema({}, checks=[Check("equal_to")]), "the checks of the whole frame"),
-        (Schema({}, unique=["n"]), "the unique of the whole frame"),
+        (column(Check(lambda data: True, name="is_prime")), "the check 'is_prime' of the column 'n'"),
+        (column(Check.gt(object())), "the check 'greater_than'"),
+        (column(Check.eq(1, ignore_na=False)), "the check 'equal_to'"),
+        (column(Check.str_matches("(?P<a>b)")), "the check 'str_matches'"),
+        (column(unique=True), "unique=True of the column 'n'"),
+        (pandera.DataFrameSchema({"^n.*$": pandera.Column(regex=True)}), r"the column pattern '\^n\.\*\$'"),
+        (pandera.DataFrameSchema({}, checks=[Check(lambda data: True)]), "the checks of the whole frame"),
+        (pandera.DataFrameSchema({"n": pandera.Column()}, unique=["n"]), "the unique of the whole frame"),
     ],
 )
 def test_what_has_no_sql_is_refused_by_its_name(schema, named):
