@@ -6,7 +6,6 @@ import pytest
 
 from databases import Database, drop_what_was_made
 from inboxes import Inbox
-from sessions import QUICK_JVM
 from telling import is_left_to_prove
 from worlds import STORES, WITHOUT_SPARK, World, lacks
 
@@ -53,7 +52,7 @@ def spark(tmp_path_factory):
         f"'spark.sql.warehouse.dir' = '{root}/warehouse'\n"
         # Hundreds of tables pass through this one JVM, and Delta would keep the plans of each for an hour.
         "'spark.driver.memory' = '3g'\n"
-        f"'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8 {QUICK_JVM}'\n"
+        "'spark.driver.extraJavaOptions' = '-Ddelta.log.cacheSize=8 -XX:+UseSerialGC'\n"
         # A query over ten rows is answered sooner than code or another plan is made for it; runs in processes of
         # their own make both.
         "'spark.sql.codegen.wholeStage' = 'false'\n'spark.sql.codegen.factoryMode' = 'NO_CODEGEN'\n"

@@ -2,7 +2,7 @@
 
 from twice.project import Project
 
-# What JVMs of tests compile is used for minutes at most, so that a thorough compiler never earns back its time.
+# For a JVM that lives for seconds: a thorough compiler never earns back its time there.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
