@@ -359,7 +359,7 @@ def check(
 ) -> list[Finding]:
     """Look for what is wrong with pipelines and their targets, by default with all of the project; change nothing.
 
-    `quick` starts no JVM. `plan` calls the transforms too, for Spark's plans of their rows. `strict` takes what the
+    `quick` starts no JVM for targets that are paths. `plan` calls the transforms too, for Spark's plans of their rows. `strict` takes what the
     lint finds for wrong.
     """
     from twice.checks import Asked as Depth

@@ -97,3 +97,19 @@ def test_a_folder_that_is_no_plain_parquet_table_is_not_adopted(world):
     with pytest.raises(twice.Misuse, match="cannot be taken over"):
         adopt(world)
     assert not world.sight().exists
+
+
+@pytest.mark.stores("parquet")
+def test_a_tidy_leaves_files_of_an_adopted_table_that_no_version_names(world):
+    folder = world.table() / "data" / "2024"
+    folder.mkdir(parents=True)
+    for number, path in enumerate(sorted(world.table().glob("*.parquet"))):
+        path.rename(folder / f"part-{number}.parquet")
+    adopt(world)
+    drafts = [folder / "_draft.parquet", folder / "came-later.parquet"]
+    for draft in drafts:
+        draft.write_bytes(b"not ours")
+    world.run(DAYS[0])
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert all(draft.exists() for draft in drafts)
+    assert table(world) == {**OLD, **INPUTS[DAYS[0]]}

@@ -12,10 +12,12 @@ from twice.cli.output import confirm, count, debug_option, output_option, print_
 from twice.cli.walk import opened, outcome_line
 from twice.errors import Misuse, suggestion
 from twice.intakes import files_of, forget, history_of, tracked_of
-from twice.marks import STATES, Mark
+from twice.marks import FORGOTTEN, STATES, Mark
 from twice.project import Project
 
 _SHOWN = 50
+# One that was forgotten is unknown, until a run takes it in anew.
+_LISTED = [state for state in STATES if state != FORGOTTEN]
 
 
 @click.group("files")
@@ -30,7 +32,7 @@ def files_command() -> None:
 
 @files_command.command("list")
 @click.argument("name")
-@click.option("--state", type=click.Choice(STATES), help="Only files in this state.")
+@click.option("--state", type=click.Choice(_LISTED), help="Only files in this state.")
 @click.option("--like", default="", help="Only paths that hold this text.")
 @click.option("--limit", default=_SHOWN, show_default=True, help="How many to show at most.")
 @project_option

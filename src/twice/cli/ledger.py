@@ -158,7 +158,7 @@ def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, out
       twice adopt delta:lake/visits --dry-run
       twice adopt delta:lake/visits
     """
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=dry_run)
     project.engine.on_start = lambda: say("starting Spark")
     where = Target.parse(target)
     store = project.store(where.store)
@@ -229,7 +229,7 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
       twice tidy --dry-run
       twice tidy visits --keep-days 30
     """
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=dry_run)
     kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days
     chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
     for pipeline in chosen:
@@ -258,10 +258,8 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         return
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
-        print(
-            f"{target}: {count(swept.removed_files, 'file')} ({swept.removed_bytes:,} bytes)"
-            f" of {count(len(swept.attempts), 'attempt')} {word}"
-        )
+        whose = f" of {count(len(swept.attempts), 'attempt')}" if swept.attempts else ""
+        print(f"{target}: {count(swept.removed_files, 'file')} ({swept.removed_bytes:,} bytes){whose} {word}")
         if swept.names:
             rows = f"{count(swept.change_rows, 'change row')} under {count(len(swept.names), 'name')}"
             print(f"  {rows} that no receipt names {word}")

@@ -191,10 +191,11 @@ def drop_asides(name: str, at: str | None, key: str | None, yes: bool, folder: s
     project = opened(folder)
     pipeline = project.pipeline(name)
     aside = _asked_for(project, pipeline, at, key)
-    total = sum(one.rows for one in aside)
+    held = [one for one, rows in _kept(project, pipeline, aside) if rows is not None]
+    total = sum(one.rows for one in held)
     confirm(f"Drop {count(total, 'row')} that {name} set aside? They cannot be read again then.", yes=yes)
     store: Any = project.store(pipeline.target.store)
-    store.drop_beside(pipeline.target.name, [one.label for one in aside])
+    store.drop_beside(pipeline.target.name, [one.label for one in held])
     if output == "json":
         print_json({"dropped": total})
     else:

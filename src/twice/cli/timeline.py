@@ -79,7 +79,7 @@ def restore_command(target: str, version: str, dry_run: bool, yes: bool, folder:
     """
     from twice import api
 
-    project = Project.open(folder)
+    project = Project.open(folder, only_looking=dry_run)
     project.engine.on_start = lambda: say("starting Spark")
     where = Target.parse(target)
     number = version_named(project, where, version)

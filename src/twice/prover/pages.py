@@ -106,7 +106,7 @@ def _counterexamples(proof: Proof) -> str:
         return ""
     shown = "".join(
         f"<p><strong class='bad'>{escape(one.trial.name)}: {escape(one.verdict)}</strong><br>"
-        f"It {escape(one.trial.does)}. Seen: {escape(one.seen)}.</p><pre>{escape(one.replay)}</pre>{_alike(others)}"
+        f"It {escape(one.trial.does)}. Seen: {escape(one.seen.removesuffix('.'))}.</p><pre>{escape(one.replay)}</pre>{_alike(others)}"
         for one, others in proof.alike()
     )
     return f"<h2>Counterexamples</h2>{shown}"

@@ -48,7 +48,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used.attempts and not is_of(a, live)))
         replaced = list(_files_replaced(table, used, live))
         files = [*_files_of(table, dead), *replaced]
-        found = Swept(len(files), sum(map(os.path.getsize, files)), dead)
+        found = Swept(len(files), sum(map(_size, files)), dead)
         if dry_run:
             return found
         # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
@@ -64,7 +64,7 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
             reach("parquet.sweep.named")
         for attempt in dead:
             shutil.rmtree(os.path.join(table, "data", attempt), ignore_errors=True)
-        for file in files:
+        for file in replaced:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(file)
         remove_temporary(log.log_folder(table), ".tombstone")
@@ -100,9 +100,10 @@ def _attempts_of(paths: Iterable[str]) -> frozenset[str]:
 def _files_replaced(table: str, used: _Used, live: frozenset[str]) -> Iterator[str]:
     """Files of published attempts that no kept version names any more, each with its checksum.
 
-    An attempt publishes once and under a name that no other has, so nothing is added to these folders.
+    An attempt publishes once and under a name that no other has, so nothing is added to these folders. Folders of an
+    adopted table that somebody else named are not looked into.
     """
-    published = [one for one in used.attempts - used.with_members if not is_of(one, live)]
+    published = [one for one in used.attempts - used.with_members if is_attempt(one) and not is_of(one, live)]
     for file in _files_of(table, published):
         place, name = os.path.split(file)
         data = name.removeprefix(".").removesuffix(".crc")
@@ -126,3 +127,11 @@ def _files_of(table: str, attempts: Iterable[str]) -> list[str]:
         for place, _, names in os.walk(os.path.join(table, "data", attempt))
         for name in names
     ]
+
+
+def _size(path: str) -> int:
+    """Return the bytes of a file, none if another tidy was faster."""
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
