@@ -300,9 +300,10 @@ def test_plan_writes_nothing_at_all(twice, published, monkeypatch):
     assert published.files() == before
 
 
-def test_plan_writes_nothing_at_all_in_a_new_project(twice, home):
+@pytest.mark.parametrize("words", [("plan", "visits", "--at", DAY), ("tidy", "--dry-run")], ids=" ".join)
+def test_looking_writes_nothing_at_all_in_a_new_project(twice, home, words):
     before = home.files()
-    assert twice("plan", "visits", "--at", DAY).code == 0
+    assert twice(*words).code == 0
     assert home.files() == before
 
 
