@@ -97,6 +97,7 @@ ALIKE_ON_ALL = {
         "versions_tell",
         "without_a_calendar",
     ),
+    "test_taking": ("planned_take]", "values1-", "values2-", "values4-", "values5-"),
     "test_transactional_writer": ("does_not_take", "declared_later", "second_edition"),
 }
 
