@@ -401,8 +401,9 @@ class Taken:
 
     def _with(self, fresh: Mapping[str, Mark], kept: int) -> Iterator[Mark]:
         """Return the marks of all bodies that are not kept, and fresh ones in place of older ones of the same path."""
-        newer = {_digest(path) for path in fresh}
-        for body, dead in self._layers[kept:]:
+        merged = self._layers[kept:]
+        newer = {_digest(path) for path in fresh} if merged else set()
+        for body, dead in merged:
             replaced = dead.union(_places(body.paths, newer))
             yield from body.marks(place for place in range(body.count) if place not in replaced)
         yield from fresh.values()

@@ -9,6 +9,7 @@ from samples import slot_of
 
 from twice.errors import Misuse, NotPublished
 from twice.ledger import AttemptRecord
+from twice.ledger.files import FileRecord, files
 from twice.ledger.records import OPEN
 from twice.ledger.schema import MIGRATIONS, VERSION
 from twice.ledger.sqlite import SqliteLedger
@@ -47,6 +48,17 @@ def test_an_older_ledger_is_brought_up_to_date(path, version):
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
     assert opened.attempt(opened.intend(RECORD).attempt).slot == SLOT.text
+
+
+def test_files_that_an_older_ledger_noted_are_still_known(path):
+    mark = ("memory:lake/out", "in/a.csv", 5, 7, "xxh3:00", 2, SLOT.text, 1, "attempt", "published", "", "now")
+    with closing(sqlite3.connect(path)) as db:
+        for migration in MIGRATIONS[:5]:
+            db.executescript(migration)
+        db.execute(f"INSERT INTO files VALUES ({', '.join('?' * len(mark))})", mark)
+        db.execute("PRAGMA user_version=5")
+        db.commit()
+    assert files(SqliteLedger(path), "memory:lake/out") == [FileRecord(*mark)]
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(path, ledger):

@@ -16,8 +16,8 @@ def statements_since(version: int) -> list[str]:
 
 
 def tables() -> list[str]:
-    """Return the names of all tables."""
-    return [name for statement in statements_since(0) for name in _CREATED.findall(statement)]
+    """Return the names of all tables; one that was made anew since is one table."""
+    return list(dict.fromkeys(name for statement in statements_since(0) for name in _CREATED.findall(statement)))
 
 
 def refuse_newer(place: str, found: int) -> None:
