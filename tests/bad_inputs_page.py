@@ -52,7 +52,6 @@ def page() -> str:
             "Where no row may be set aside, Spark reads the rows, and fails at the first that is broken. What it would read without a word as",
             "something else is looked for before, as far as a quick look at each line can tell. It cannot tell everything:",
             "",
-            "- `NOT NULL` in the schema is checked only where rows are judged one by one: with `rules=` or `max_quarantined=`.",
             "- Of two equal keys Spark takes the last. Those of the schema's columns are noticed, and others only on a line that is taken apart.",
             '- A value behind the object and a comma (`{...}, "x": {...}`) is noticed only if an object or the end of the line tells of it.',
             "- With separators of several characters, quotation marks in the last field are not looked at.",

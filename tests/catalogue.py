@@ -179,9 +179,10 @@ _STRICT_WORDS = {
     "two objects and a comma": "has more than one JSON object on a line",
     "words behind the object": "has more than one JSON object on a line",
     "lone surrogate": "holds half of a surrogate pair",
+    **dict.fromkeys(("null key", "no key", "null key and broken rule"), "'id', which the schema declares as NOT NULL, is NULL"),
 }
-# Nothing is asked of rows where there is neither a rule nor a quarantine, but that they can be read.
-_NOT_ASKED = ("null key", "no key", "broken rule", "null key and broken rule", "duplicate keys inside")
+# Where there is neither a rule nor a quarantine, rows have to be readable, and to have the values that the schema asks for.
+_NOT_ASKED = ("broken rule", "duplicate keys inside")
 # Spark gives the text with its NUL, and a row for each object of a list.
 _READ_WHOLE = {("NUL", "csv"): 1, ("a list", "json"): 2}
 

@@ -16,6 +16,8 @@ from twice.masks import mask
 _FILE = re.compile(r"Encountered error while reading file (\S+?)\.? ")
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] [^\n]+")
+# What follows was written by whoever called raise_error, and needs no label.
+_RAISED = "[USER_RAISED_EXCEPTION] "
 _MOST = 400
 _MOST_CAUSES = 10
 
@@ -31,7 +33,7 @@ def explain(error: BaseException) -> str:
         why = f"{causes[-1][0]}: {causes[-1][1]}" if causes else (condition[-1] if condition else "")
         return _short(f"{name} could not be read ({why})")
     if condition:
-        return _short(condition[-1] if "[FAILED" in condition[0] else condition[0])
+        return _short((condition[-1] if "[FAILED" in condition[0] else condition[0]).removeprefix(_RAISED))
     lines = [line for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else ""
     return _short(first if re.match(r"[\w.$]+(Exception|Error)\b", first) else f"{type(error).__name__}: {first}")

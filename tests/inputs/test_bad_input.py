@@ -340,6 +340,31 @@ def test_what_spark_would_take_for_good_is_refused(filled, case):
     refused(filled, case.error, case.words, **reading(f"landing/{name}"))
 
 
+NOT_NULL = "id string NOT NULL, n int, day date"
+INSIDE = "id string, n int, day date, more struct<a: int NOT NULL>"
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("name", "content", "schema", "column"),
+    [
+        ("a b.csv", csv_of([("", 1), ("b", 2)], SECOND), NOT_NULL, "id"),
+        ("a%20b.jsonl", json_of([("a", 1), (None, 2)], SECOND), NOT_NULL, "id"),
+        ("nested.jsonl", json_of(ROWS, SECOND) + '{"id": "c", "more": {"b": 1}}\n', INSIDE, "more.a"),
+        ("rows.parquet", [("a", 1), (None, 2)], NOT_NULL, "id"),
+    ],
+    ids=["csv", "json", "nested", "parquet"],
+)
+def test_a_null_where_the_schema_allows_none_fails_the_run_although_the_transform_looks_elsewhere(
+    filled, name, content, schema, column
+):
+    path = filled.folder / "landing" / name
+    parquet_of(path, content, SECOND) if name.endswith("parquet") else path.write_text(content)
+    words = f"The column '{column}', which the schema declares as NOT NULL, is NULL in a row of .*/{re.escape(name)}"
+    day_alone = {"transform": lambda rows: rows.selectExpr("'x' AS id", "1 AS n", "day")}
+    refused(filled, NotPublished, words, **reading(f"landing/{name}", schema=schema), **day_alone)
+
+
 @ONE
 def test_parquet_files_that_differ_in_their_columns_are_refused(filled):
     parquet_of(filled.folder / "landing/x1.parquet", ROWS, SECOND)

@@ -21,6 +21,7 @@ from twice.sources.listing import bad
 from twice.sources.loading import load_just
 from twice.sources.marking import FileMark, is_as_marked, token
 from twice.sources.origins import check_one_name_each, with_origin
+from twice.sources.requiring import refusing_nulls
 from twice.sources.sifting import FileRows, Sifted, sift
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ class FileSet:
         if not self.marks:
             return self._no_rows(spark)
         frame = self.frame(spark)
+        if self.source.schema:
+            frame = refusing_nulls(frame, self.struct(spark))
         column = self.source.file_column
         if column is None:
             return frame

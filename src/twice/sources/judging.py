@@ -8,16 +8,17 @@ of the files, from the text that was kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import Misuse
 from twice.explain import explain
+from twice.slices import quoted
 from twice.sources import reasons
 from twice.sources.loading import load_just
 from twice.sources.origins import with_origin
 from twice.sources.reasons import Column, Reasons
+from twice.sources.requiring import is_missing, required
 from twice.sources.scanning import BLANK_IN_JSON
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def raw_of(chosen: FileSet, frame: DataFrame) -> Any:
     """Return a row's own text: the line, or a row of a Parquet file as JSON."""
     from pyspark.sql import functions as F
 
-    kept = [column for column in _data_columns(frame) if column != _quoted(chosen.source.file_column or "")]
+    kept = [column for column in _data_columns(frame) if column != quoted(chosen.source.file_column or "")]
     line = F.col(RAW).cast("binary")
     return line if chosen.format != "parquet" else F.coalesce(line, F.to_json(F.struct(*kept), _EXACT).cast("binary"))
 
@@ -76,9 +77,9 @@ def reasons_of(chosen: FileSet, frame: DataFrame) -> Reasons:
         for field in frame.schema.fields
         if not field.name.startswith("_twice_") and field.name != source.file_column
     ]
-    required = [".".join(path) for path in _required(chosen.struct(frame.sparkSession))]
+    needed = [".".join(path) for path in required(chosen.struct(frame.sparkSession))]
     quote, escape = source.option("quote", '"'), source.option("escape", "\\")
-    return Reasons(columns, required, source.rules, source.separator, quote, escape)
+    return Reasons(columns, needed, source.rules, source.separator, quote, escape)
 
 
 def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
@@ -89,7 +90,7 @@ def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
     if chosen.format == "parquet":
         frame = chosen.frame(spark)
         number = (F.col("_metadata.row_index") + 1).alias(LINE)
-        kept = [*(F.col(_quoted(name)) for name in frame.columns), number]
+        kept = [*(F.col(quoted(name)) for name in frame.columns), number]
         rows = with_origin(frame, chosen.marks, chosen.root, FILE, kept)
         nothing = F.lit(None).cast("string")
         return rows.select("*", F.lit(ROW).alias(FORM), nothing.alias(RAW), nothing.alias(_UNREADABLE))
@@ -218,8 +219,8 @@ def _answer(chosen: FileSet, frame: DataFrame) -> Any:
     from pyspark.sql import functions as F
 
     said = [
-        F.when(_is_missing(path), F.lit(f"{reasons.NULL}:{number}"))
-        for number, path in enumerate(_required(chosen.struct(frame.sparkSession)))
+        F.when(is_missing(path), F.lit(f"{reasons.NULL}:{number}"))
+        for number, path in enumerate(required(chosen.struct(frame.sparkSession)))
     ]
     for number, rule in enumerate(chosen.source.rules):
         try:
@@ -236,33 +237,5 @@ def _answer(chosen: FileSet, frame: DataFrame) -> Any:
     return F.when(F.col(_UNREADABLE).isNotNull(), F.col(_UNREADABLE)).otherwise(wrong)
 
 
-def _required(struct: StructType, above: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the columns that the schema declares as NOT NULL, those inside of structs too."""
-    from pyspark.sql.types import StructType
-
-    for field in struct.fields:
-        path = (*above, field.name)
-        if not field.nullable:
-            yield path
-        if isinstance(field.dataType, StructType):
-            yield from _required(field.dataType, path)
-
-
-def _is_missing(path: Sequence[str]) -> Any:
-    """Nothing can be missing in a struct that is not there."""
-    from pyspark.sql import functions as F
-
-    column = F.col(_quoted(path[0]))
-    missing = column.isNull()
-    for name in path[1:]:
-        missing = column.isNotNull() & column.getField(name).isNull()
-        column = column.getField(name)
-    return missing
-
-
 def _data_columns(frame: DataFrame) -> list[str]:
-    return [_quoted(name) for name in frame.columns if not name.startswith("_twice_")]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return [quoted(name) for name in frame.columns if not name.startswith("_twice_")]

@@ -59,7 +59,7 @@ def with_origin(frame: DataFrame, marks: Sequence[FileMark], root: str, column: 
 
     home = os.path.join(os.path.realpath(root), "")
     elsewhere = {mark.real: mark.path for mark in marks if mark.real != home + mark.path}
-    real = _real_path(F.col("_metadata.file_path"))
+    real = real_path(F.col("_metadata.file_path"))
     here = F.substr(F.col(_REAL), F.lit(_units(home) + 1))
     if not elsewhere:
         return frame.select(*kept, real.alias(_REAL)).withColumn(column, here).drop(_REAL)
@@ -71,7 +71,7 @@ def with_origin(frame: DataFrame, marks: Sequence[FileMark], root: str, column: 
     return found.withColumn(column, F.coalesce(F.col(_NAMED), here)).drop(_REAL, _NAMED, _NAMED + "_real")
 
 
-def _real_path(url: Column) -> Column:
+def real_path(url: Column) -> Column:
     """Read a URL of a file as its path; a plus is a plus in it, which url_decode takes for a blank."""
     from pyspark.sql import functions as F
 
