@@ -179,7 +179,9 @@ _STRICT_WORDS = {
     "two objects and a comma": "has more than one JSON object on a line",
     "words behind the object": "has more than one JSON object on a line",
     "lone surrogate": "holds half of a surrogate pair",
-    **dict.fromkeys(("null key", "no key", "null key and broken rule"), "'id', which the schema declares as NOT NULL, is NULL"),
+    **dict.fromkeys(
+        ("null key", "no key", "null key and broken rule"), "'id', which the schema declares as NOT NULL, is NULL"
+    ),
 }
 # Where there is neither a rule nor a quarantine, rows have to be readable, and to have the values that the schema asks for.
 _NOT_ASKED = ("broken rule", "duplicate keys inside")

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import parquet
+
 import twice
 from databases import table
 from twice.fingerprint import Place
@@ -92,7 +95,7 @@ class Inbox(World):
         return twice.run(self.pipeline, project=self.project, **asked)
 
     def change_by_hand(self):
-        """Add a row as somebody would who does not know Twice; to Parquet, where nobody can, put another file in one's place."""
+        """Add a row as somebody would who does not know Twice; to Parquet by writing one of its files anew."""
         row = {"id": "z", "n": 0}
         if self.kind == "memory":
             self.memory.meddle(self.target, [*self.memory.read(self.target), row])
@@ -101,8 +104,9 @@ class Inbox(World):
         elif self.kind == "delta":
             self.spark.sql(f"INSERT INTO delta.`{self.table()}` VALUES ('z', 0)")
         else:
-            file = manifest.newest(str(self.table())).files[0]
-            (self.table() / file.path).write_bytes(b"other bytes")
+            path = self.table() / manifest.newest(str(self.table())).files[0].path
+            there = parquet.read_table(path)
+            parquet.write_table(pa.concat_tables([there, pa.Table.from_pylist([row], there.schema)]), path)
 
     def ids(self) -> str:
         return "".join(sorted(row["id"] for row in self.records()))

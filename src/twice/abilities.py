@@ -297,6 +297,22 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class NamesFiles(Protocol):
+    """Knows of each file of a table how large it is, and does not read past one that is not as it was written."""
+
+    @abstractmethod
+    def name_files_as_they_are(self, name: str, base: Sight, slot: str) -> None:
+        """Let a table go on without files that are gone, and with those that were changed, if it is as `base` saw it.
+
+        These are the files of a slot, or all if none is named. Their slots stay without a proof.
+
+        Raises:
+            Conflict: It is not as it was seen, and nothing changed.
+            NotPublished: There is nothing in a file that could be taken as it is.
+        """
+
+
+@runtime_checkable
 class ReplacesTable(Protocol):
     """Can swap all rows of a table, so that readers see all of the old or all of the new."""
 

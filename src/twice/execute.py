@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from twice import ingests
-from twice.abilities import Rows, Staged, Store, Work
+from twice.abilities import NamesFiles, Rows, Staged, Store, Work
 from twice.considered import Considered, Part, consider, reconsider
 from twice.decide import Asked
 from twice.effects import complete, for_receipt, owed_by
@@ -101,7 +101,7 @@ def execute(
     if approve:
         approve(plan)
     if asked.accept and plan.base.ended and (job.pattern.builds_on_all or job.slot.text in plan.base.ended):
-        ledger.accept(job.accepts, plan.base.outside, _who())
+        _accept(job, store, ledger, plan)
     if plan.skips:
         outcome = _skip(plan, store, ledger, job)
         ingests.note_left(ledger, job.slot, ingests.intake_of(considered.inputs))
@@ -111,6 +111,24 @@ def execute(
     if asked.following:
         return outcome
     return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
+
+
+def _accept(job: Job, store: Store, ledger: Ledger, plan: Plan) -> None:
+    """Take the rows as they are, once for this change from outside.
+
+    Whoever dies in between is asked again, of a table that can be read. What is computed from older versions is not taken
+    so: those would still name files that are gone.
+    """
+    if isinstance(store, NamesFiles) and (job.pattern.takes_in or not job.pattern.builds_on_all):
+        try:
+            store.name_files_as_they_are(job.table, plan.base, "" if job.pattern.takes_in else job.slot.text)
+        except Conflict as error:
+            raise Overtaken(
+                f"The target {job.slot.target.text} was published to, or changed once more, while it was looked at.",
+                "Nothing was accepted, and nothing of this attempt is visible.",
+                "Run again.",
+            ) from error
+    ledger.accept(job.accepts, plan.base.outside, _who())
 
 
 def _go_on(job: Job, store: Store, ledger: Ledger) -> tuple[Slot, ...]:

@@ -248,7 +248,7 @@ def untracked(inbox, pattern=None):
         source=twice.source(lambda: [{"id": "q", "n": 1}], fingerprint="always"),
         target=f"{inbox.kind}:{inbox.target}",
         pattern=pattern or twice.merger(keys=["id"]),
-    )(lambda rows: rows)
+    )(lambda rows: inbox.spark.createDataFrame(rows, "id string, n int") if inbox.spark else rows)
 
 
 def test_what_was_an_ingest_stays_one(make_inbox):
@@ -283,7 +283,7 @@ def test_an_append_becomes_a_merger(make_inbox):
 
 def test_an_adopted_table_is_added_to(make_inbox):
     inbox = make_inbox()
-    inbox.fill_by_hand([{"id": "q", "n": 0}], "id string, n bigint")
+    inbox.fill_by_hand([{"id": "q", "n": 0}], "id string, n int" if inbox.spark else "id string, n bigint")
     inbox.drop_in("a.jsonl", "abc")
     with pytest.raises(Stranger, match="twice adopt"):
         inbox.run()

@@ -22,6 +22,17 @@ def all_within(paths: Sequence[str], bounds: ColumnSlice) -> bool:
     return all(_is_within(statistics, bounds) for path in paths for statistics in _statistics(path, bounds.column))
 
 
+def is_readable(path: str) -> bool:
+    """Tell whether a file is a Parquet file, by its last bytes."""
+    from pyarrow import ArrowException
+
+    try:
+        _footer(path)
+    except (ArrowException, OSError):
+        return False
+    return True
+
+
 def _footer(path: str) -> Any:
     from pyarrow import parquet
 

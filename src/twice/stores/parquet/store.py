@@ -27,6 +27,7 @@ from twice.abilities import (
     Inspects,
     LookBack,
     Merges,
+    NamesFiles,
     Opening,
     PointsAtVersions,
     Repeats,
@@ -55,6 +56,7 @@ from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
+from twice.stores.parquet.damage import damage, damage_of, damaged_alone, named_as_they_are
 from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
@@ -108,6 +110,7 @@ class ParquetStore(
     FindsRepeats,
     FindsRows,
     Inspects,
+    NamesFiles,
 ):
     """Tables of Parquet files under one root, visible through their manifests."""
 
@@ -144,7 +147,7 @@ class ParquetStore(
             return Sight(filled=_holds_files(table))
         if current.is_view:
             return self.look_at_view(name, current)
-        damaged = dict(_damage(table, current))
+        damaged = dict(damage(table, current))
         return Sight(
             version=current.version,
             head=current.version,
@@ -153,7 +156,7 @@ class ParquetStore(
             receipts=current.receipts,
             ended={**current.ended, **damaged},
             # A publish takes the place of all files of its slot, so what is damaged never comes back.
-            gone=(frozenset(current.ended) | _damaged_alone(table, current)) - set(current.older),
+            gone=(frozenset(current.ended) | damaged_alone(table, current)) - set(current.older),
             outside="; ".join(sorted(set(damaged.values()) | set(current.ended.values()))),
             data_version=current.data_version,
             swept=frozenset(current.swept),
@@ -385,6 +388,17 @@ class ParquetStore(
         log.publish(table, work, receipts, change)
         return ()
 
+    def name_files_as_they_are(self, name: str, base: Sight, slot: str) -> None:
+        """Make a version without files that are gone, and with those that were changed as they are."""
+        table = self.table(name)
+        current = log.newest(table)
+        seen = base.ended.items()
+        if current.version != base.version or not {**current.ended, **dict(damage(table, current))}.items() <= seen:
+            raise Conflict("the table is not as it was looked at")
+        following = named_as_they_are(table, current, slot)
+        if following:
+            log.append(table, following)
+
     def settle(self, name: str) -> None:
         """Force the newest manifest's name to disk: its writer may have died before it did."""
         folder = log.log_folder(self.table(name))
@@ -551,7 +565,7 @@ def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
     """See that what the rows were computed from is still there."""
     if base.is_view:
         raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
-    ended = {**base.ended, **dict(_damage(table, base))}.keys() - work.base.ended.keys()
+    ended = {**base.ended, **dict(damage(table, base))}.keys() - work.base.ended.keys()
     if (staged.keeps and work.slot in ended) or (work.compares_head and ended):
         raise Conflict("rows that were to be kept are gone")
     if staged.handle is None:
@@ -627,8 +641,7 @@ def _lost(table: str, version: int) -> str:
         file.path.split(os.sep)[1:2] and file.path.split(os.sep)[1] in swept for file in log.load(table, version).files
     ):
         return "its files were swept"
-    damage = (_damage_of(os.path.join(table, file.path), file) for file in log.load(table, version).files)
-    return next(filter(None, damage), "")
+    return next(filter(None, (damage_of(table, file) for file in log.load(table, version).files)), "")
 
 
 def _data_files(table: str, folder: str, slot: str, columns: Sequence[str]) -> Iterator[DataFile]:
@@ -652,29 +665,6 @@ def _make_durable(table: str, files: Sequence[DataFile]) -> None:
             path = os.path.dirname(path)
             folders.add(path)
     sync_folders(folders)
-
-
-def _damage(table: str, current: Manifest) -> Iterator[tuple[str, str]]:
-    """Name the slots that have lost a file, or have one of another size; a merged file has rows of any slot."""
-    for file in current.files:
-        why = _damage_of(os.path.join(table, file.path), file)
-        if why:
-            yield from ((slot, why) for slot in ([file.slot] if file.slot else current.receipts))
-
-
-def _damaged_alone(table: str, current: Manifest) -> frozenset[str]:
-    """Return the slots that have lost files of their own; of a merged file others' rows may still be there."""
-    return frozenset(
-        file.slot for file in current.files if file.slot and _damage_of(os.path.join(table, file.path), file)
-    )
-
-
-def _damage_of(path: str, file: DataFile) -> str:
-    try:
-        size = os.path.getsize(path)
-    except OSError:
-        return f"its file {file.path} is gone"
-    return f"its file {file.path} has {size} bytes instead of {file.size}" if size != file.size else ""
 
 
 def _folders(table: str) -> Iterator[tuple[str, list[str], list[str]]]:
