@@ -6,12 +6,11 @@ lock, and every ability is there. The core is tested on it without a JVM.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import islice
 from typing import Any, ClassVar
@@ -31,8 +30,6 @@ from twice.abilities import (
     LookBack,
     Merges,
     Opening,
-    PointedAt,
-    PointsAtVersions,
     Repeated,
     Repeats,
     ReplacesPartitions,
@@ -40,77 +37,25 @@ from twice.abilities import (
     ReplacesTable,
     Rows,
     Staged,
-    Store,
     Swept,
     TakesIn,
     TransactsTables,
-    UnitesTables,
     Work,
     label_taken,
 )
-from twice.columns import fit
-from twice.errors import Conflict, Misuse, NotPublished
+from twice.errors import Conflict
 from twice.faults import reach
 from twice.merges import MergeRule
-from twice.runs import Receipt, Slot
+from twice.runs import Receipt
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
-from twice.slices import Slice, column_taken, missing_column
+from twice.slices import Slice, missing_column
 from twice.stores import editions as kept_names
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Version:
-    """One state of a table: the rows of each slot, and all receipts; `holds` tells the editions that are in it."""
-
-    number: int
-    rows: tuple[tuple[str, Row], ...] = ()
-    receipts: Mapping[str, Receipt] = field(default_factory=dict)
-    ended: Mapping[str, str] = field(default_factory=dict)
-    owner: str = ""
-    table_id: str = ""
-    outside: str = ""
-    data_version: int = NO_TABLE
-    columns: tuple[str, ...] = ()
-    gone: frozenset[str] = frozenset()
-    holds: Mapping[str, int] = field(default_factory=dict)
-    editions: tuple[Edition, ...] = ()
-    current: str = ""
-    sealed: str = ""
-
-
-@dataclass(frozen=True)
-class Edition:
-    """Rows that never change again, behind a name that may point at them."""
-
-    name: str
-    slot: str
-    generation: int
-    rows: tuple[tuple[str, Row], ...]
-    made_at: str
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Change rows that are kept under one name."""
-
-    rows: tuple[Row, ...]
-    kept_at: str
-
-
-@dataclass(frozen=True)
-class United:
-    """A name for several tables, with the column that tells them apart."""
-
-    by: str
-    members: tuple[str, ...] = ()
-    frozen: Mapping[str, str] = field(default_factory=dict)
-    writer: str = ""
+from twice.stores.memory.tables import Batch, Edition, Row, Version, with_label
+from twice.stores.memory.views import Views, passed_by
 
 
 class MemoryStore(
-    Store,
+    Views,
     ReplacesTable,
     ReplacesSlices,
     ReplacesPartitions,
@@ -122,8 +67,6 @@ class MemoryStore(
     TakesIn,
     KeepsBeside,
     TransactsTables,
-    PointsAtVersions,
-    UnitesTables,
     FindsRepeats,
     FindsRows,
 ):
@@ -131,13 +74,6 @@ class MemoryStore(
 
     kind: ClassVar[str] = "memory"
     lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "it has no files"}
-
-    def __init__(self) -> None:
-        self._tables: dict[str, list[Version]] = {}
-        self._united: dict[str, United] = {}
-        self._history: dict[str, dict[str, Batch]] = {}
-        self._beside: dict[str, dict[str, tuple[bytes, float]]] = {}
-        self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:
         """Return a store of its own with the same tables, for a world that may be killed."""
@@ -193,13 +129,6 @@ class MemoryStore(
             data_version=sum(sight.data_version + 1 for sight in there),
             pinned=False,
         )
-
-    def _version(self, name: str, number: int) -> Version:
-        return Version(NO_TABLE) if number == NO_TABLE else self._tables[name][number]
-
-    def _newest(self, name: str) -> Version:
-        versions = self._tables.get(name)
-        return versions[-1] if versions else Version(NO_TABLE)
 
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Hold the rows that will be the whole table."""
@@ -366,118 +295,6 @@ class MemoryStore(
         notes = (merges.changes_text(len(new), 0, 0, len(source)),)
         return Staged(len(source), handle=("merge", [*there, *new], now.number) if new else None, notes=notes)
 
-    def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
-        """Hold rows that will never change again."""
-        kept = self._fitted(work, rows)
-        return Staged(len(kept), handle=("version", kept, keep))
-
-    def versions(self, name: str) -> list[PointedAt]:
-        """List what the name can point at, oldest first."""
-        now = self._newest(name)
-        return [
-            PointedAt(number, one.name, one.slot, one.generation, len(one.rows), one.made_at, one.name == now.current)
-            for number, one in enumerate(now.editions, 1)
-        ]
-
-    def point(self, name: str, version: str, owner: str) -> None:
-        """Let the name point at an older version, or at a newer one again."""
-        with self._lock:
-            now = self._newest(name)
-            chosen = next((one for one in now.editions if one.name == version), None)
-            if chosen is None:
-                raise Misuse(f"{version} is not a version of {name}.", fix="See: twice versions")
-            ended = _passed_by(now.editions, chosen, now.receipts)
-            pointed = replace(now, number=now.number + 1, rows=chosen.rows, current=version, ended=ended)
-            outside = f"version {pointed.number}" if ended else ""
-            self._append(name, replace(pointed, data_version=pointed.number, outside=outside))
-
-    def seal(self, name: str, why: str, owner: str) -> None:
-        """Refuse every further publish, or with an empty reason allow them again."""
-        with self._lock:
-            now = self._newest(name)
-            self._append(name, replace(now, number=now.number + 1, sealed=why))
-
-    def open_member(self, view: str, member: str, by: str, limit: int, writer: str) -> None:
-        """Let a view name a table, which may be filled later."""
-        with self._lock:
-            if view in self._tables:
-                raise Misuse(f"{view} is a table, and cannot become a view.", fix="Write to another target.")
-            known = self._united.get(view, United(by, writer=writer))
-            if known.writer != writer:
-                raise Misuse(f"The view {view} is written by the pipeline {known.writer!r}.")
-            if member in known.members:
-                return
-            if len(known.members) >= limit:
-                raise NotPublished(
-                    f"The view {view} already unites {limit} tables, and {member} would be one more.",
-                    "Nothing was published.",
-                    f"Freeze old periods into larger tables (twice freeze), or raise tables_at_most= above {limit}.",
-                )
-            self._united[view] = replace(known, members=tuple(sorted((*known.members, member))))
-        reach("view.opened")
-
-    def members(self, view: str) -> Mapping[str, Sight]:
-        """Return the tables that a view unites, with what each holds."""
-        names = self._united[view].members if view in self._united else ()
-        found = {name: self.look(f"{view}/{name}") for name in names}
-        return {name: sight for name, sight in found.items() if sight.exists}
-
-    def unfilled(self, view: str) -> tuple[str, ...]:
-        """Name the tables that a view unites and that are not there."""
-        names = self._united[view].members if view in self._united else ()
-        return tuple(name for name in names if not self.look(f"{view}/{name}").exists)
-
-    def freeze(self, view: str, into: str, members: Sequence[str], owner: str) -> None:
-        """Put the rows and receipts of several tables into one."""
-        with self._lock:
-            united = self._united[view]
-            tables = {member: self._newest(f"{view}/{member}") for member in members}
-            rows = [(slot, with_label(row, united.by, name)) for name, one in tables.items() for slot, row in one.rows]
-            receipts = {
-                slot: replace(r, first_version=0) for one in tables.values() for slot, r in one.receipts.items()
-            }
-            ended = {slot: why for one in tables.values() for slot, why in one.ended.items()}
-            self._append(
-                f"{view}/{into}", Version(0, tuple(rows), receipts, ended, owner, uuid.uuid4().hex, data_version=0)
-            )
-            kept = {*united.members, into} - set(members)
-            frozen = {**united.frozen, **dict.fromkeys(members, into)}
-            self._united[view] = replace(united, members=tuple(sorted(kept)), frozen=frozen)
-
-    def add_column(self, view: str, column: str, kind: str, owner: str) -> list[str]:
-        """Add a column to all tables of a view that lack it, and name them."""
-        with self._lock:
-            names = [name for name in self._united[view].members if f"{view}/{name}" in self._tables]
-            lacking = [name for name in names if column not in self._newest(f"{view}/{name}").columns]
-            for name in lacking:
-                now = self._newest(f"{view}/{name}")
-                rows = tuple((slot, {**row, column: None}) for slot, row in now.rows)
-                columns = tuple(sorted((*now.columns, column)))
-                self._append(f"{view}/{name}", replace(now, number=now.number + 1, rows=rows, columns=columns))
-            return lacking
-
-    def like_siblings(self, work: Work, rows: Rows) -> Rows:
-        """Make rows fit the other tables of their view."""
-        parent, _, label = work.name.rpartition("/")
-        others = [name for name in self._united[parent].members if name != label and f"{parent}/{name}" in self._tables]
-        return self._fitted(replace(work, name=f"{parent}/{others[-1]}"), rows) if others else rows
-
-    def labelled(self, rows: Rows, column: str, label: str) -> Rows:
-        """Return rows with one more column that holds a literal."""
-        return [with_label(row, column, label) for row in rows]
-
-    def _fitted(
-        self, work: Work, rows: Rows, besides: Sequence[str] = (), columns: Sequence[str] | None = None
-    ) -> list[dict[str, Any]]:
-        """Make the rows fit the table's columns; in memory a column has no type."""
-        kept = [dict(row) for row in rows]
-        columns = self._newest(work.name).columns if columns is None else columns
-        if not columns or not kept:
-            return kept
-        found = dict.fromkeys((name for row in kept for name in row if name not in besides), "any")
-        fits = fit(found, dict.fromkeys(columns, "any"), work.columns, work.name)
-        return [{**dict.fromkeys(fits.columns), **row} for row in kept]
-
     def _widened(self, now: Version, source: Sequence[Row], besides: Sequence[str] = ()) -> list[tuple[str, Row]]:
         """Return the rows that are there, with the columns that the source adds."""
         added = set(_columns(source)) - {*now.columns, *besides} if now.columns and source else set()
@@ -554,7 +371,7 @@ class MemoryStore(
         edition = Edition(work.attempt, work.slot, work.generation, rows, published[0].published_at)
         editions = (*now.editions, edition)[-(staged.handle[2] or 0) :]
         by_strangers = {slot: why for slot, why in made.ended.items() if not why.startswith(POINTS_AT)}
-        ended = {**by_strangers, **_passed_by(editions, edition, receipts)}
+        ended = {**by_strangers, **passed_by(editions, edition, receipts)}
         outside = f"version {number}" if ended else ""
         return replace(made, editions=editions, current=edition.name, ended=ended, outside=outside)
 
@@ -574,9 +391,6 @@ class MemoryStore(
             return tuple(one for one in there if not (leaving and one[1].get(leaving.column) in values)) + new
         column = staged.lineage or ""
         return tuple((s, row) for s, row in there if s != work.slot and row.get(column) != work.slot) + new
-
-    def _append(self, name: str, version: Version) -> None:
-        self._tables[name] = [*self._tables.get(name, []), version]
 
     def settle(self, name: str) -> None:
         """Memory outlives nothing."""
@@ -721,13 +535,6 @@ def _numbered(rows: Sequence[Row]) -> dict[Any, Row]:
     return found
 
 
-def with_label(row: Row, column: str, label: str) -> Row:
-    """Return a row with one more column."""
-    if column in row:
-        raise column_taken(column)
-    return {**row, column: label}
-
-
 def _searched(there: Sequence[Row], source: Sequence[Row], look_back: LookBack) -> list[Row]:
     """Return the rows of the window; it reaches back to the oldest row of the source, if that is older."""
     look_back.refuse_unknown(sum(row.get(look_back.column) is None for row in source))
@@ -742,22 +549,6 @@ def _moment(row: Row, look_back: LookBack) -> datetime:
     if not isinstance(value, date):
         raise look_back.no_time()
     return datetime(value.year, value.month, value.day, tzinfo=UTC)
-
-
-def _passed_by(editions: Sequence[Edition], shown: Edition, receipts: Mapping[str, Receipt]) -> dict[str, str]:
-    """Name the slots that come after the one which a view shows: readers do not see them."""
-    why = f"{POINTS_AT} {shown.name}, from before the slot's rows"
-    after = editions[editions.index(shown) + 1 :]
-    return {
-        one.slot: why
-        for one in editions
-        if (one in after or _starts_after(one.slot, shown.slot)) and receipts[one.slot].generation == one.generation
-    }
-
-
-def _starts_after(slot: str, shown: str) -> bool:
-    one, other = Slot.parse(slot).interval, Slot.parse(shown).interval
-    return bool(one and other and one.start > other.start)
 
 
 def _columns(rows: Sequence[Any]) -> tuple[str, ...]:
