@@ -21,7 +21,7 @@ from twice import settings
 from twice.engine import Engine
 from twice.merges import MergeRule
 from twice.project import Project
-from twice.stores import merging
+from twice.stores import preparing
 
 DAYS = 10
 PERIODS = 200
@@ -353,7 +353,7 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
     kept = []
 
     def check(frame):
-        kept.append(merging.prepared(frame, rule, ["day"]))
+        kept.append(preparing.prepared(frame, rule, ["day"]))
 
     condition = f"id % 10 = 0 AND id < {rows // 2}"
     ready = [bench.source(changed(bench.visits(rows).where(condition), n)) for n in range(times + 1)]

@@ -30,7 +30,7 @@ from twice.faults import reach
 from twice.merges import MergeRule, refuse_mark_in_table
 from twice.runs import Receipt, Slot
 from twice.sight import NO_TABLE, Sight
-from twice.stores import frames, merging
+from twice.stores import frames, merging, preparing
 from twice.stores.editions import left, now, says_all, uncounted
 
 _ANY_COLUMNS = ColumnPolicy("add", "null", "widen")
@@ -77,7 +77,7 @@ class Histories(KeepsHistory):
         """Add the rows to the history, and merge what the touched keys become into the target."""
         rule.check_columns(frames.checked(rows).columns)
         schema = self.schema_of(work.name) if work.base.exists else ""
-        source = merging.prepared(frames.fitted(rows, schema, work, rule.besides)[0], rule)
+        source = preparing.prepared(frames.fitted(rows, schema, work, rule.besides)[0], rule)
         if editions.adopted and work.base.data_version != NO_TABLE:
             there = _adopted(self, work, rule, frames.schema_text(merging.stored(source.rows, rule)))
             _keep(self, work, there, editions.adopted)

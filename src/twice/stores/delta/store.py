@@ -46,7 +46,7 @@ from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import finding, footers, frames, manifest, merging, repeats
+from twice.stores import finding, footers, frames, manifest, merging, preparing, repeats
 from twice.stores.beside import Beside
 from twice.stores.delta import catalog, inspecting, log, sql_views, upkeep
 from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
@@ -295,7 +295,7 @@ class DeltaStore(
         # What is computed from the whole table is computed from what the plan saw, and from nothing newer.
         base = work.base.version if work.compares_head else None
         transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
-        source = merging.prepared(rows, rule, transaction.partition_columns or layout)
+        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
@@ -342,7 +342,7 @@ class DeltaStore(
         """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
         transaction = self._open(work, base=work.base.version)
         fits = self._fitted(work, transaction, batches, rule)
-        source = merging.prepared_batches(fits, rule, transaction.partition_columns or layout)
+        source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
         start = transaction.start(base) if base != NO_TABLE else None
         files, there = self._searched_at(transaction, start, source.bounds) if start else (transaction.none(), None)
         changes = merging.changes_of_batches(source, there, rule)
@@ -410,10 +410,10 @@ class DeltaStore(
         """Write the rows whose key is not in the version that the transaction reads."""
         rule.check_columns(frames.checked(rows).columns)
         transaction, rows = self._opened_for(work, rows)
-        source = merging.prepared(rows, rule, transaction.partition_columns or layout)
+        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
             return self._inserted(work, transaction, source.rows, layout, source)
-        _, target = self._searched(transaction, source.bounds, merging.since(look_back, rows))
+        _, target = self._searched(transaction, source.bounds, preparing.since(look_back, rows))
         return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
 
     def _opened_for(
@@ -441,7 +441,7 @@ class DeltaStore(
         return files, frames.with_columns_of(rows, transaction.schema)
 
     def _inserted(
-        self, work: Work, transaction: Transaction, rows: Any, layout: Sequence[str], source: merging.Source
+        self, work: Work, transaction: Transaction, rows: Any, layout: Sequence[str], source: preparing.Source
     ) -> Staged:
         """Write rows that are only added, and tell the rows of the source."""
         partition_by = transaction.partition_columns if transaction.exists else list(layout)

@@ -50,7 +50,7 @@ from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
 from twice.slices import ColumnSlice, Slice
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
-from twice.stores import finding, footers, frames, merging, repeats
+from twice.stores import finding, footers, frames, merging, preparing, repeats
 from twice.stores import manifest as log
 from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
@@ -220,7 +220,7 @@ class ParquetStore(
         if current.version != work.base.version:
             raise Conflict("the table moved since the plan was made")
         fits, schema, _ = frames.fitted_in_turn(batches, current.schema, work, rule)
-        source = merging.prepared_batches(fits, rule, layout)
+        source = preparing.prepared_batches(fits, rule, layout)
         there = merging.within(self._rows_of(work.name, start.files, schema), source.bounds)
         changes = merging.changes_of_batches(source, there if start.files else None, rule)
         touched = self._touched(work.name, start, changes.files)
@@ -247,7 +247,7 @@ class ParquetStore(
         if not base.files:
             return self._stage_merged(work, source.rows, scope, layout, source)
         target = self._rows_of(work.name, base.files, frames.schema_text(source.rows))
-        searched = merging.within(target, source.bounds, merging.since(look_back, source.rows))
+        searched = merging.within(target, source.bounds, preparing.since(look_back, source.rows))
         return self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
 
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
@@ -312,15 +312,15 @@ class ParquetStore(
 
     def _merge_source(
         self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]
-    ) -> tuple[Manifest, merging.Source, _Scope]:
+    ) -> tuple[Manifest, preparing.Source, _Scope]:
         """Return the version that is read, the checked source, and what the publish compares."""
         base = log.newest(self.table(work.name))
         rule.check_columns(frames.checked(rows).columns)
         fits, _ = frames.fitted(rows, base.schema, work, rule.besides)
-        return base, merging.prepared(fits, rule, layout), _Scope("merge", base.schema, base.version)
+        return base, preparing.prepared(fits, rule, layout), _Scope("merge", base.schema, base.version)
 
     def _stage_merged(
-        self, work: Work, rows: Rows, scope: _Scope, layout: Sequence[str], source: merging.Source
+        self, work: Work, rows: Rows, scope: _Scope, layout: Sequence[str], source: preparing.Source
     ) -> Staged:
         """Stage what a merge writes; it tells the rows of its source, and its partitions are nobody's own."""
         staged = self._stage(work, rows, scope, columns=layout)
