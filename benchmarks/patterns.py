@@ -322,7 +322,7 @@ def make_view(bench: Bench, name: str, periods: int) -> str:
     (first,) = (entry for entry in (bench.root / view).iterdir() if not entry.name.startswith("_"))
     for number in range(1, periods):
         label = f"1999_{number:03}"
-        store.open_member(view, label, "period", PERIODS)
+        store.open_member(view, label, "period", PERIODS, "clean")
         shutil.copytree(first, first.parent / label)
     return view
 

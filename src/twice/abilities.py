@@ -301,10 +301,10 @@ class NamesFiles(Protocol):
     """Knows of each file of a table how large it is, and does not read past one that is not as it was written."""
 
     @abstractmethod
-    def name_files_as_they_are(self, name: str, base: Sight, slot: str) -> None:
+    def name_files_as_they_are(self, name: str, base: Sight) -> None:
         """Let a table go on without files that are gone, and with those that were changed, if it is as `base` saw it.
 
-        These are the files of a slot, or all if none is named. Their slots stay without a proof.
+        What was no longer vouched for is not vouched for afterwards either.
 
         Raises:
             Conflict: It is not as it was seen, and nothing changed.

@@ -18,8 +18,8 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -88,20 +88,15 @@ def execute(
     asked = asked or Asked()
     if not asked.following:
         _go_on(job, store, ledger)
-    try:
+    with _refusals_recorded(job, ledger):
         considered = consider(job, store, ledger, asked)
-    except Waiting:
-        raise  # like a skip it leaves no trace: a scheduler may ask every minute
-    except (NotPublished, Fenced) as error:
-        _record_refusal(job, ledger, error)
-        if isinstance(error, BadFile):
-            ingests.note_bad_file(ledger, job.slot, error)
-        raise
     plan = considered.plan
     if approve:
         approve(plan)
     if asked.accept and plan.base.ended and (job.pattern.builds_on_all or job.slot.text in plan.base.ended):
-        _accept(job, store, ledger, plan)
+        with _refusals_recorded(job, ledger):
+            considered = _accept(job, store, ledger, asked, considered)
+        plan = considered.plan
     if plan.skips:
         outcome = _skip(plan, store, ledger, job)
         ingests.note_left(ledger, job.slot, ingests.intake_of(considered.inputs))
@@ -113,22 +108,39 @@ def execute(
     return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
 
 
-def _accept(job: Job, store: Store, ledger: Ledger, plan: Plan) -> None:
-    """Take the rows as they are, once for this change from outside.
+@contextmanager
+def _refusals_recorded(job: Job, ledger: Ledger) -> Iterator[None]:
+    """Let people find in the ledger why a slot was not begun."""
+    try:
+        yield
+    except Waiting:
+        raise  # like a skip it leaves no trace: a scheduler may ask every minute
+    except (NotPublished, Fenced) as error:
+        _record_refusal(job, ledger, error)
+        if isinstance(error, BadFile):
+            ingests.note_bad_file(ledger, job.slot, error)
+        raise
 
-    Whoever dies in between is asked again, of a table that can be read. What is computed from older versions is not taken
-    so: those would still name files that are gone.
+
+def _accept(job: Job, store: Store, ledger: Ledger, asked: Asked, considered: Considered) -> Considered:
+    """Take the rows as they are, once for this change from outside; whoever dies in between is asked again.
+
+    A slot that lost a file is published again by force. What was taken in is not read again, so the table of an ingest goes
+    on without the file.
     """
-    if isinstance(store, NamesFiles) and (job.pattern.takes_in or not job.pattern.builds_on_all):
+    base = considered.plan.base
+    if job.pattern.takes_in and isinstance(store, NamesFiles):
         try:
-            store.name_files_as_they_are(job.table, plan.base, "" if job.pattern.takes_in else job.slot.text)
+            store.name_files_as_they_are(job.table, base)
         except Conflict as error:
             raise Overtaken(
                 f"The target {job.slot.target.text} was published to, or changed once more, while it was looked at.",
                 "Nothing was accepted, and nothing of this attempt is visible.",
                 "Run again.",
             ) from error
-    ledger.accept(job.accepts, plan.base.outside, _who())
+        considered = reconsider(job, store, ledger, asked, considered)
+    ledger.accept(job.accepts, base.outside, _who())
+    return considered
 
 
 def _go_on(job: Job, store: Store, ledger: Ledger) -> tuple[Slot, ...]:

@@ -12,9 +12,11 @@ from inboxes import COLUMN, LONG_AGO
 from twice.asides import AsideRow
 from twice.cli.quarantine import _asides
 from twice.errors import Fenced, Misuse, NotPublished, ProofGone, Stranger, Waiting
+from twice.faults import Died, armed, dying_at
 from twice.handovers import release, take_over
 from twice.intakes import forget
 from twice.pipelines import pipeline
+from twice.stores import manifest
 
 REPLACING = {"file_column": COLUMN, "on_changed_file": "replace"}
 
@@ -325,6 +327,86 @@ def test_nobody_is_told_that_force_would_undo_a_change_by_hand(make_inbox):
     assert "--accept" in refused.value.fix
     assert "--force" not in refused.value.fix
     assert inbox.run(accept=True).rows == 1
+
+
+def first_file(inbox):
+    return inbox.table() / manifest.newest(str(inbox.table())).files[0].path
+
+
+@pytest.fixture
+def lossy(make_inbox):
+    """An inbox that took in two files, and lost the Parquet file with the rows of the first."""
+    inbox = make_inbox()
+    for name, ids in (("a.jsonl", "abc"), ("b.jsonl", "d")):
+        inbox.drop_in(name, ids)
+        inbox.run()
+    first_file(inbox).unlink()
+    inbox.drop_in("c.jsonl", "e")
+    with pytest.raises(ProofGone, match="is gone"):
+        inbox.run()
+    return inbox
+
+
+@pytest.mark.stores("parquet")
+def test_a_table_that_lost_a_file_goes_on_without_it_once_that_is_accepted(lossy):
+    assert lossy.run(accept=True).rows == 1
+    assert lossy.ids() == "de"
+    assert lossy.run().state == "skipped"
+    assert not lossy.sight().ended
+
+
+@pytest.mark.stores("parquet")
+def test_what_was_accepted_is_still_accepted_when_more_arrives(lossy):
+    (lossy.folder / "landing/c.jsonl").unlink()
+    assert lossy.run(accept=True).state == "skipped"
+    lossy.drop_in("d.jsonl", "f")
+    assert lossy.run().rows == 1
+    assert lossy.ids() == "df"
+
+
+@pytest.mark.stores("parquet")
+def test_a_version_that_was_accepted_is_not_vouched_for_when_it_comes_back(lossy):
+    lossy.run(accept=True)
+    accepted = lossy.sight().version - 1
+    twice.restore(f"parquet:{lossy.target}", accepted, project=lossy.project)
+    assert lossy.ids() == "d"
+    with pytest.raises(ProofGone):
+        lossy.run()
+    assert lossy.run(accept=True).rows == 1
+    assert lossy.ids() == "de"
+
+
+@pytest.mark.stores("parquet")
+def test_a_second_loss_is_asked_for_again(lossy):
+    lossy.run(accept=True)
+    first_file(lossy).unlink()
+    with pytest.raises(ProofGone):
+        lossy.run()
+    assert lossy.run(accept=True).state == "skipped"
+    assert lossy.ids() == "e"
+
+
+@pytest.mark.stores("parquet")
+def test_whoever_dies_while_accepting_is_asked_again(lossy):
+    with pytest.raises(Died), armed(dying_at("parquet.files.named")):
+        lossy.run(accept=True)
+    lossy.reopen()
+    with pytest.raises(ProofGone):
+        lossy.run()
+    assert lossy.run(accept=True).rows == 1
+    assert lossy.ids() == "de"
+
+
+@pytest.mark.stores("parquet")
+def test_a_file_that_holds_no_rows_any_more_is_not_accepted(make_inbox):
+    inbox = make_inbox()
+    inbox.drop_in("a.jsonl", "abc")
+    inbox.run()
+    first_file(inbox).write_bytes(b"other bytes")
+    before = inbox.sight()
+    with pytest.raises(NotPublished, match=r"no Parquet file(.|\n)*Put the file back"):
+        inbox.run(accept=True)
+    assert inbox.sight() == before
 
 
 @pytest.mark.needs("Drafts")

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 import twice
-from twice.errors import ProofGone
 from twice.faults import Died, armed, dying_at
 from twice.stores import manifest
 from worlds import once_at
@@ -53,54 +52,6 @@ def test_versions_within_their_keeping_stay(published):
     swept = published.store.tidy(published.target, frozenset(), keep_days=7, dry_run=False)
     assert swept.removed_files == 0
     assert published.store.read(published.target, version=0).count() == 2
-
-
-def file_of(world, day):
-    current = manifest.newest(str(world.table()))
-    return world.table() / next(file.path for file in current.files if file.slot == world.slot(day))
-
-
-def test_rows_of_a_lost_file_that_are_accepted_as_they_are_are_left_out(published):
-    file_of(published, "2024-09-20").unlink()
-    assert published.run("2024-09-20", accept=True).state == "skipped"
-    assert [one for one, _ in published.rows()] == ["2024-09-21-a", "2024-09-21-b"]
-    assert published.run("2024-09-20").state == "skipped"
-    assert "is gone" in published.sight().ended[published.slot("2024-09-20")]
-    assert published.run("2024-09-20", force=True).state == "published"
-    assert len(published.rows()) == 4
-    assert not published.sight().ended
-
-
-def test_what_was_not_accepted_stays_as_it_is(published):
-    for day in ("2024-09-20", "2024-09-21"):
-        file_of(published, day).unlink()
-    published.run("2024-09-20", accept=True)
-    with pytest.raises(ProofGone, match="is gone"):
-        published.run("2024-09-21")
-
-
-def test_a_file_that_holds_no_rows_any_more_is_not_accepted(published):
-    file_of(published, "2024-09-20").write_bytes(b"other bytes")
-    before = published.sight()
-    with pytest.raises(twice.NotPublished, match=r"no Parquet file any more(.|\n)*Put the file back"):
-        published.run("2024-09-20", accept=True)
-    assert published.sight() == before
-    with pytest.raises(ProofGone):
-        published.run("2024-09-20")
-
-
-def test_a_merged_table_that_lost_a_file_is_added_to_once_that_is_accepted(make_world):
-    world = make_world(pattern=twice.merger(keys=["id"]))
-    for day, ids in (("2024-09-20", "ab"), ("2024-09-21", "c")):
-        world.put(day, list(ids))
-        world.run(day)
-    (world.table() / manifest.newest(str(world.table())).files[0].path).unlink()
-    world.put("2024-09-21", ["c", "d"])
-    with pytest.raises(ProofGone):
-        world.run("2024-09-21")
-    assert world.run("2024-09-21", accept=True).state == "published"
-    assert [one for one, _ in world.rows()] == ["c", "d"]
-    assert set(world.sight().ended) == {world.slot("2024-09-20")}
 
 
 def b_replaced_beside_a(make_world):

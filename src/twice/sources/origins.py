@@ -59,7 +59,7 @@ def with_origin(frame: DataFrame, marks: Sequence[FileMark], root: str, column: 
 
     home = os.path.join(os.path.realpath(root), "")
     elsewhere = {mark.real: mark.path for mark in marks if mark.real != home + mark.path}
-    real = real_path(F.col("_metadata.file_path"))
+    real = real_path(frame.metadataColumn("_metadata").getField("file_path"))
     here = F.substr(F.col(_REAL), F.lit(_units(home) + 1))
     if not elsewhere:
         return frame.select(*kept, real.alias(_REAL)).withColumn(column, here).drop(_REAL)

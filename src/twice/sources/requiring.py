@@ -47,7 +47,7 @@ def refusing_nulls(frame: DataFrame, struct: StructType) -> DataFrame:
 
     for path in required(struct):
         name = ".".join(path)
-        file = real_path(F.col("_metadata.file_path"))
+        file = real_path(frame.metadataColumn("_metadata").getField("file_path"))
         told = F.concat(
             F.lit(f"The column {name!r}, which the schema declares as NOT NULL, is NULL in a row of "), file
         )

@@ -22,15 +22,15 @@ def all_within(paths: Sequence[str], bounds: ColumnSlice) -> bool:
     return all(_is_within(statistics, bounds) for path in paths for statistics in _statistics(path, bounds.column))
 
 
-def is_readable(path: str) -> bool:
-    """Tell whether a file is a Parquet file, by its last bytes."""
+def holds_columns(path: str, columns: Sequence[str]) -> bool:
+    """Tell whether a file is a Parquet file that has some columns."""
     from pyarrow import ArrowException
 
     try:
-        _footer(path)
+        names = _footer(path).schema.to_arrow_schema().names
     except (ArrowException, OSError):
         return False
-    return True
+    return set(columns) <= set(names)
 
 
 def _footer(path: str) -> Any:

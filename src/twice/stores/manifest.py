@@ -77,7 +77,8 @@ class Manifest:
     """One version of the table, or of the view.
 
     A view shows its `current` member, or all `members` with their label in the column `by`. `keep_days`
-    is how long older versions are kept at least; `older` are slots that are in it in an older edition.
+    is how long older versions are kept at least; `older` are slots that are in it in an older edition, or with files that
+    were accepted as they are.
     """
 
     version: int = NO_TABLE

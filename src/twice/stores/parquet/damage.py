@@ -1,14 +1,17 @@
 """Which files of a table are not as they were written, and how does it go on without what was in them?
 
 A look compares each file with the size that the manifest gives. The slots of one that is gone, or has another size, are
-no longer vouched for. Whoever accepts that gets a version that names the files as they are: what is gone is left out,
-what was changed is measured anew, and the slots stay without their proof. So the table can be read and added to again.
+no longer vouched for. A slot is published again by force; files that were taken in are not read again, so an ingest can
+only go on with what is left. Whoever accepts that gets a version that names the files as they are: what is gone is left
+out, what was changed is measured anew. It is a change from outside like any other: nothing in it is vouched for until
+more is published.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,39 +44,48 @@ def damage_of(table: str, file: DataFile) -> str:
     return f"its file {file.path} has {size} bytes instead of {file.size}" if size != file.size else ""
 
 
-def named_as_they_are(table: str, current: Manifest, slot: str) -> Manifest | None:
-    """Return the next version, in which a slot's files, or all if none is named, are as they were found; None if they are.
+def outside(ended: Mapping[str, str]) -> str:
+    """Name the changes by which slots are no longer vouched for."""
+    return "; ".join(sorted(set(ended.values())))
+
+
+def accepted(manifest: Manifest) -> dict[str, str]:
+    """Return the slots of which a version has what somebody accepted: their own edition, and not vouched for."""
+    own = {slot: found.generation for slot, found in manifest.receipts.items()}
+    return {slot: why for slot, why in manifest.ended.items() if manifest.older.get(slot) == own[slot]}
+
+
+def named_as_they_are(table: str, current: Manifest) -> Manifest | None:
+    """Return the next version, in which all files are as they were found; None if they are as they were written.
 
     Raises:
         NotPublished: A file holds no rows that could be taken as they are.
     """
-    meant = {
-        file: why for file in current.files if (not slot or file.slot in ("", slot)) and (why := damage_of(table, file))
-    }
-    if not meant:
+    ended = dict(damage(table, current))
+    if not ended:
         return None
-    ended = {each: why for file, why in meant.items() for each in _slots_of(file, current)}
-    alone = damaged_alone(table, current)
-    # Of slots that share a file with others, rows may still be there.
-    still = {each: current.receipts[each].generation for each in ended if each not in alone}
     following = log.successor(current, "accept")
+    # Of slots whose rows were there, some may still be.
+    there = {slot: found.generation for slot, found in current.receipts.items() if slot not in current.ended}
     return replace(
         following,
-        files=tuple(filter(None, (_as_it_is(table, file) if file in meant else file for file in current.files))),
+        files=tuple(filter(None, (_as_it_is(table, file, current.schema) for file in current.files))),
         ended={**current.ended, **ended},
-        older={**still, **current.older},
+        older={**there, **current.older},
         data_version=following.version,
     )
 
 
-def _as_it_is(table: str, file: DataFile) -> DataFile | None:
-    """Measure a file anew; one that is gone is none."""
+def _as_it_is(table: str, file: DataFile, schema: str) -> DataFile | None:
+    """Measure a file anew if it was changed; one that is gone is none."""
     path = os.path.join(table, file.path)
-    if not os.path.exists(path):
+    if not damage_of(table, file):
+        return file
+    if not os.path.lexists(path):
         return None
-    if not footers.is_readable(path):
+    if not footers.holds_columns(path, [field["name"] for field in json.loads(schema)["fields"]]):
         raise NotPublished(
-            f"{path} is no Parquet file any more, so there are no rows in it that could be accepted.",
+            f"{path} is no Parquet file with the table's columns any more, so there are no rows in it to be accepted.",
             "Nothing was published, and the target is as it was.",
             "Put the file back from a backup. Or remove it, and use --accept again: its rows are then left out.",
         )

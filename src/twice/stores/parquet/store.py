@@ -56,7 +56,7 @@ from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
-from twice.stores.parquet.damage import damage, damage_of, damaged_alone, named_as_they_are
+from twice.stores.parquet.damage import accepted, damage, damage_of, damaged_alone, named_as_they_are, outside
 from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
@@ -147,17 +147,17 @@ class ParquetStore(
             return Sight(filled=_holds_files(table))
         if current.is_view:
             return self.look_at_view(name, current)
-        damaged = dict(damage(table, current))
+        ended = {**current.ended, **dict(damage(table, current))}
         return Sight(
             version=current.version,
             head=current.version,
             table_id=current.table_id,
             owner=current.owner,
             receipts=current.receipts,
-            ended={**current.ended, **damaged},
+            ended=ended,
             # A publish takes the place of all files of its slot, so what is damaged never comes back.
             gone=(frozenset(current.ended) | damaged_alone(table, current)) - set(current.older),
-            outside="; ".join(sorted(set(damaged.values()) | set(current.ended.values()))),
+            outside=outside(ended),
             data_version=current.data_version,
             swept=frozenset(current.swept),
         )
@@ -388,16 +388,16 @@ class ParquetStore(
         log.publish(table, work, receipts, change)
         return ()
 
-    def name_files_as_they_are(self, name: str, base: Sight, slot: str) -> None:
+    def name_files_as_they_are(self, name: str, base: Sight) -> None:
         """Make a version without files that are gone, and with those that were changed as they are."""
         table = self.table(name)
         current = log.newest(table)
-        seen = base.ended.items()
-        if current.version != base.version or not {**current.ended, **dict(damage(table, current))}.items() <= seen:
+        if current.version != base.version or {**current.ended, **dict(damage(table, current))} != base.ended:
             raise Conflict("the table is not as it was looked at")
-        following = named_as_they_are(table, current, slot)
+        following = named_as_they_are(table, current)
         if following:
             log.append(table, following)
+            reach("parquet.files.named")
 
     def settle(self, name: str) -> None:
         """Force the newest manifest's name to disk: its writer may have died before it did."""
@@ -621,9 +621,9 @@ def _started(following: Manifest, start: Manifest, base: Sight, published: Abstr
 
 
 def _state(manifest: Manifest) -> State:
-    """Tell whose rows a version holds: a manifest has no way in for strangers."""
+    """Tell whose rows a version holds: strangers have no way in, but for files that were accepted as they are."""
     holds = {slot: found.generation for slot, found in manifest.receipts.items() if slot not in manifest.ended}
-    return State(manifest.version, {**holds, **manifest.older})
+    return State(manifest.version, {**holds, **manifest.older}, outside(accepted(manifest)))
 
 
 def _made_at(table: str, version: int) -> str:
