@@ -29,6 +29,8 @@ SLOTS = 3
 CHANGED = 10_000
 VERSIONS = 1_000
 INVOCATIONS = 30
+# Editions that are not measured: the one of the first filling, and those that warm the JVM up.
+_FILLED, _WARM = 99, tuple(range(100, 106))
 PIPELINE = """
 import twice
 
@@ -50,6 +52,7 @@ class Replays:
         self.spark, self.project, self.rows = bench.spark, bench.project, rows
         self.ours, self.theirs = bench.root / "ours" / name, bench.root / "theirs" / name
         self.edition = 0
+        self.schema = bench.visits(rows).schema
         self.days = [FIRST + timedelta(days=number) for number in range(slots + 1)]
         self.pipeline = twice.pipeline(
             name=name,
@@ -68,9 +71,21 @@ class Replays:
         return self.batch(run.execution_time.date(), self.edition)
 
     def batch(self, day: date, edition: int):
-        """The whole table on the first day, then some changes a day, others in each edition."""
+        """The whole table on the first day, then some changes a day, others in each edition, from a file of their own."""
         if day == self.days[0]:
             return self.bench.visits(self.rows, 10)
+        return self.spark.read.schema(self.schema).parquet(self._landed(day, edition))
+
+    def land(self, *editions: int) -> None:
+        """Write the files of some editions, so that reading is all that a repetition does with them."""
+        for edition in editions:
+            for day in self.days[1:]:
+                self._changes(day, edition).coalesce(1).write.parquet(self._landed(day, edition))
+
+    def _landed(self, day: date, edition: int) -> str:
+        return str(self.bench.root / "landing" / self.name / f"{day}-{edition}")
+
+    def _changes(self, day: date, edition: int):
         number = (day - FIRST).days
         # A row in each stretch of the table, at a place that is as good as chance: as cheap to make as they are few.
         stretch = self.rows // self.changed
@@ -85,7 +100,8 @@ class Replays:
     def fill(self) -> None:
         """Publish the first day, and all later ones in one replay."""
         twice.run(self.pipeline, at=FIRST.isoformat(), project=self.project)
-        self.replay(0)
+        self.land(_FILLED)
+        self.replay(_FILLED)
 
     def copy(self) -> None:
         """Give the other side the same table, as it was after the first day."""
@@ -118,8 +134,9 @@ def compare_with_merges(bench: Bench, rows: int, times: int) -> None:
     one = Replays(bench, "devices", rows)
     one.fill()
     one.copy()
-    for warm in range(3):
-        one.replay(100 + warm), one.by_hand(100 + warm)
+    one.land(*range(times), *_WARM)
+    for warm in _WARM:
+        one.replay(warm), one.by_hand(warm)
     before = [len(log.commit_versions(str(table))) for table in (one.ours, one.theirs)]
     line("against RESTORE and a MERGE each", duel(one.replay, one.by_hand, times, lambda _: None))
     after = [len(log.commit_versions(str(table))) for table in (one.ours, one.theirs)]
@@ -139,7 +156,9 @@ def compare_slots(bench: Bench, rows: int, times: int) -> None:
     few = Replays(bench, "few_slots", rows)
     for one in (many, few):
         one.fill()
-        one.replay(100), one.replay(101)
+        one.land(*range(times), *_WARM)
+        for warm in _WARM:
+            one.replay(warm)
     line(f"in {10 * SLOTS} slots, against {SLOTS}", duel(many.replay, few.replay, times, lambda _: None))
 
 

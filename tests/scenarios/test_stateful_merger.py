@@ -109,6 +109,15 @@ def test_34_and_35_a_backfill_from_the_middle_twice(all_days):
     assert all(outcome.state == "skipped" for outcome in replay(all_days, D20))
 
 
+@pytest.mark.stores("delta")
+def test_files_of_two_versions_are_compared_by_spark_where_they_are_many(all_days, monkeypatch):
+    from twice.stores.delta import jvm
+
+    monkeypatch.setattr(jvm, "_FEW_FILES", 0)
+    replay(all_days, D22, force=True)
+    assert table(all_days) == after(*DAYS)
+
+
 @pytest.mark.needs("Drafts")
 def test_36_a_backfill_with_fixed_input(all_days):
     put(all_days, D23, FIXED)

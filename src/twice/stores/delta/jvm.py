@@ -33,6 +33,7 @@ _LOCK_SECONDS = 60.0
 _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 _CHANGES = "twice_changes"
+_FEW_FILES = 500
 
 _threads: dict[str, threading.Lock] = {}
 
@@ -214,6 +215,11 @@ class Transaction:
 
         One with other deletion vectors is another file.
         """
+        sides = [list(files.take(_FEW_FILES + 1)) for files in (then, now)]
+        if max(map(len, sides)) <= _FEW_FILES:
+            # Spark plans a join for longer than it takes to compare a few names here.
+            one, other = ({_file_key(file): file for file in side} for side in sides)
+            return [one[key] for key in one if key not in other], [other[key] for key in other if key not in one]
         # Named, since both may be one and the same version.
         one, other = getattr(then, "as")("one"), getattr(now, "as")("other")
         same = "one.path = other.path AND one.deletionVector <=> other.deletionVector"
