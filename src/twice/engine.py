@@ -153,6 +153,8 @@ class Engine:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # A replay on Delta needs sixty pieces of generated code. Spark keeps a hundred, and so made most of them anew each time.
+            "spark.sql.codegen.cache.maxEntries": "1000",
             "spark.redaction.regex": f"(?i){NAMES_A_SECRET}",
             _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={self._log4j().as_uri()}",
         }
