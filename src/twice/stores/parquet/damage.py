@@ -19,6 +19,7 @@ from twice.errors import NotPublished
 from twice.sources.marking import content_hash
 from twice.stores import footers
 from twice.stores import manifest as log
+from twice.stores.durable import sync_file
 from twice.stores.manifest import DataFile, Manifest
 
 
@@ -92,6 +93,8 @@ def _as_it_is(table: str, file: DataFile, schema: str) -> DataFile | None:
     # Spark refuses to read a file whose checksum beside it is that of another content.
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.crc"))
+    # Whoever wrote it may not have waited for the disk.
+    sync_file(path)
     return replace(file, size=os.path.getsize(path), content=content_hash(path))
 
 
