@@ -377,6 +377,14 @@ def test_a_version_that_was_accepted_is_not_vouched_for_when_it_comes_back(lossy
 
 
 @pytest.mark.stores("parquet")
+def test_restoring_what_was_accepted_does_not_vouch_for_it(lossy):
+    (lossy.folder / "landing/c.jsonl").unlink()
+    assert lossy.run(accept=True).state == "skipped"
+    twice.restore(f"parquet:{lossy.target}", lossy.sight().version, project=lossy.project)
+    assert lossy.sight().ended
+
+
+@pytest.mark.stores("parquet")
 def test_a_second_loss_is_asked_for_again(lossy):
     lossy.run(accept=True)
     first_file(lossy).unlink()
