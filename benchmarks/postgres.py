@@ -76,6 +76,11 @@ class Bench:
         pipeline = pipeline_to(table, twice.data_overwrite(slice="day"))
         twice.run(pipeline, at=DAY, project=self.project)
 
+    def load_ours_there(self, table: str) -> None:
+        """The same into a table that is there, without rows: they are staged beside, and moved."""
+        self.db.execute(f"create table {table} ({COLUMNS})")
+        self.load_ours(table)
+
     def load_jdbc(self, table: str, more: str = "") -> None:
         address = f"jdbc:postgresql://127.0.0.1:{self.server.port}/postgres{more}"
         asked = psycopg.conninfo.conninfo_to_dict(self.server.url())
@@ -184,6 +189,7 @@ def compare_loads(bench: Bench, times: int) -> None:
     """Print what a load of a new table costs in every way."""
     ways = {
         OURS: bench.load_ours,
+        "Twice, the table is there": bench.load_ours_there,
         "JDBC, default": bench.load_jdbc,
         "JDBC, rewritten batches": bench.load_rewritten,
         "JDBC, rewritten, by way of a table": bench.load_staged,

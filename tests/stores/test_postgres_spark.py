@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import psycopg
 import pytest
 
 import twice
@@ -43,12 +44,39 @@ def totals(world):
     return world.database.execute(f"select count(*), count(distinct id), sum(n) from {table(world.target)}")[0]
 
 
+STAGED = "select quote_ident(tablename) from pg_tables where tablename like 'twice\\_s\\_%' order by tablename"
+
+
+def staged(world):
+    return [name for (name,) in world.database.execute(STAGED)]
+
+
 def leftovers(world):
-    return world.database.execute("select count(*) from pg_tables where tablename like 'twice\\_s\\_%'")[0][0]
+    return len(staged(world))
 
 
-def test_many_rows_are_staged_by_tasks_and_published_at_once(world):
+def at_publish(act):
+    """Do something just before an attempt publishes."""
+
+    def reached(point):
+        if point == "publish.before":
+            act()
+
+    return armed(reached)
+
+
+@pytest.fixture(params=["new", "there"])
+def either_world(world, request):
+    """Return a world whose table is new, so that tasks fill one together, or is there, so that each fills its own."""
+    if request.param == "there":
+        world.database.execute(f"create table {table(world.target)} (id text, day date, n bigint)")
+    world.staged_tables = {"new": 2, "there": 4}[request.param]
     many(world)
+    return world
+
+
+def test_many_rows_are_staged_by_tasks_and_published_at_once(either_world):
+    world = either_world
     outcome = world.run(DAY)
     assert (outcome.rows, totals(world)) == (ROWS, (ROWS, ROWS, ROWS * (ROWS - 1) // 2))
     assert leftovers(world) == 0
@@ -58,22 +86,145 @@ def test_many_rows_are_staged_by_tasks_and_published_at_once(world):
 def test_few_rows_need_no_table(world, monkeypatch):
     monkeypatch.setattr(tasks, "_copied", None)
     assert world.run(DAY).rows == 1
-    assert world.rows() == [("a", DAY)]
+    assert (world.rows(), leftovers(world)) == ([("a", DAY)], 0)
 
 
-def test_what_a_dead_attempt_staged_is_swept_and_the_living_keep_theirs(world):
+def test_a_new_table_is_the_one_that_the_tasks_filled(world):
     many(world)
+    seen = []
+    with at_publish(lambda: seen.extend(world.database.execute(f"select '{staged(world)[0]}'::regclass::oid"))):
+        world.run(DAY)
+    assert world.database.execute(f"select '{table(world.target)}'::regclass::oid") == seen
+    assert world.run(DAY).state == "skipped"
+    many(world, rows=10)
+    assert world.run(DAY, force=True).state == "published"
+    assert totals(world)[0] == 10
+
+
+def test_partitions_of_few_and_of_many_rows_become_one_new_table(world):
+    world.transform = lambda _: (
+        world.spark.range(0, ROWS, 1, 1)
+        .unionByName(world.spark.range(ROWS, ROWS + 5, 1, 1))
+        .selectExpr("concat('row ', id) AS id", f"DATE '{DAY}' AS day", "id AS n")
+    )
+    assert world.run(DAY).rows == ROWS + 5
+    assert totals(world)[:2] == (ROWS + 5, ROWS + 5)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        twice.data_overwrite(),
+        twice.data_overwrite(partitions=["day"]),
+        twice.transactional_writer(lineage="loaded_by"),
+        twice.fast_metadata_cleaner(),
+        twice.proxy(),
+        twice.merger(keys=["id"]),
+        twice.dedup_insert(keys=["id"]),
+    ],
+    ids=lambda pattern: pattern.name,
+)
+def test_a_first_load_of_many_rows_ends_the_same_under_every_pattern(world, pattern):
+    world.pattern = pattern
+    many(world)
+    for _ in range(2):
+        world.run(DAY, force=True)
+        assert totals(world)[:2] == (ROWS, ROWS)
+        assert leftovers(world) == 0
+
+
+WASTE = "insert into {} select 'lost', date '2024-09-20', 1 from generate_series(1, 100)"
+
+
+def test_rows_of_a_task_that_does_not_count_are_not_in_the_new_table(world):
+    many(world)
+
+    def commit_another():
+        rows, journal = staged(world)
+        with psycopg.connect(world.database.url) as other:
+            other.execute(WASTE.format(rows))
+            other.execute(f"insert into {journal} values (pg_current_xact_id()::xid::text::bigint, 100)")
+
+    with at_publish(commit_another):
+        assert world.run(DAY).rows == ROWS
+    assert (totals(world)[:2], leftovers(world)) == ((ROWS, ROWS), 0)
+
+
+def test_nobody_waits_for_a_task_that_does_not_count_and_still_writes(world):
+    many(world)
+    with psycopg.connect(world.database.url) as other:
+        with at_publish(lambda: other.execute(WASTE.format(staged(world)[0]))):
+            assert world.run(DAY).rows == ROWS
+        assert totals(world)[:2] == (ROWS, ROWS)
+        other.commit()
+    assert totals(world)[:2] == (ROWS, ROWS)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert leftovers(world) == 0
+
+
+def test_a_task_whose_commit_the_server_lost_is_not_published(world):
+    many(world)
+
+    def lose():
+        _, journal = staged(world)
+        world.database.execute(f"delete from {journal} where ctid = '(0,1)'")
+
+    with at_publish(lose), pytest.raises(NotPublished, match="instead of"):
+        world.run(DAY)
+    assert (world.records(), leftovers(world)) == ([], 0)
+    assert world.run(DAY).rows == ROWS
+
+
+@pytest.mark.parametrize(
+    "point", ["postgres.staging.made", "postgres.staged", "postgres.table.made", "postgres.commit.after"]
+)
+def test_a_death_around_a_new_table_leaves_it_whole_or_not_there(world, point):
+    many(world)
+    with armed(dying_at(point)), pytest.raises(Died):
+        world.run(DAY)
+    there = world.database.execute(f"select to_regclass('{table(world.target)}') is not null")[0][0]
+    assert there == (point == "postgres.commit.after")
+    world.run(DAY)
+    assert totals(world)[:2] == (ROWS, ROWS)
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert leftovers(world) == 0
+
+
+@pytest.mark.parametrize("rows", [5, ROWS], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("column", "value", "other"),
+    [
+        ("day", f"DATE '{DAY}'", f"DATE '{NEXT}'"),
+        ("at", f"TIMESTAMP '{DAY} 23:59:59+00:00'", f"TIMESTAMP '{NEXT} 00:00:00+00:00'"),
+        ("local", f"TIMESTAMP_NTZ '{DAY} 00:00:00'", f"TIMESTAMP_NTZ '{NEXT} 00:00:00'"),
+        ("number", "20240920L", "CAST(NULL AS BIGINT)"),
+        ("label", f"'{DAY}'", f"'{DAY} '"),
+    ],
+)
+def test_rows_outside_the_slice_are_counted_in_every_type(world, rows, column, value, other):
+    world.pattern = twice.data_overwrite(slice=column)
+    world.transform = lambda _: world.spark.range(0, rows, 1, 2).selectExpr(
+        "concat('row ', id) AS id", f"IF(id % 5 = 3, {other}, {value}) AS {column}"
+    )
+    with pytest.raises(NotPublished, match=f"^{rows // 5} of {rows} rows"):
+        world.run(DAY)
+    world.transform = lambda _: world.spark.range(0, rows, 1, 2).selectExpr(
+        "concat('row ', id) AS id", f"{value} AS {column}"
+    )
+    assert world.run(DAY).rows == rows
+
+
+def test_what_a_dead_attempt_staged_is_swept_and_the_living_keep_theirs(either_world):
+    world, count = either_world, either_world.staged_tables
     with armed(dying_at("publish.before")), pytest.raises(Died):
         world.run(DAY)
-    staged = leftovers(world)
-    assert staged == 4
-    attempt = world.database.execute("select tablename from pg_tables where tablename like 'twice\\_s\\_%'")[0][0]
-    living = frozenset([attempt.split("_", 3)[3].rsplit("_", 2)[0]])
+    assert leftovers(world) == count
+    living = frozenset([staged(world)[0].strip(chr(34)).split("_", 3)[3].rsplit("_", 2)[0]])
     assert world.store.tidy(world.target, living, keep_days=0, dry_run=False).removed_files == 0
-    assert world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True).removed_files == 4
-    assert leftovers(world) == 4
+    assert world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True).removed_files == count
+    assert leftovers(world) == count
     swept = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
-    assert (swept.removed_files, leftovers(world)) == (4, 0)
+    assert (swept.removed_files, leftovers(world)) == (count, 0)
     assert world.run(DAY).rows == ROWS
 
 
@@ -96,28 +247,25 @@ def test_frames_are_kept_in_a_history_in_the_types_of_the_table(world):
     assert found() == before
 
 
-def test_an_attempt_that_was_swept_while_it_slept_is_refused(world):
-    many(world)
+def test_an_attempt_that_was_swept_while_it_slept_is_refused(either_world):
+    world = either_world
 
-    def sweep(point):
-        if point == "publish.before":
-            world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    def sweep():
+        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
 
+    with at_publish(sweep), pytest.raises(NotPublished, match="swept"):
+        world.run(DAY)
+    assert world.records() == []
     world.run(DAY)
-    with armed(sweep), pytest.raises(NotPublished, match="swept"):
+    with at_publish(sweep), pytest.raises(NotPublished, match="swept"):
         world.run(DAY, force=True)
     assert totals(world)[0] == ROWS
 
 
-def test_rows_that_the_server_lost_are_not_published(world):
-    many(world)
-
-    def lose(point):
-        if point == "publish.before":
-            name = world.database.execute("select tablename from pg_tables where tablename like 'twice\\_s\\_%'")[0][0]
-            world.database.execute(f'truncate "{name}"')
-
-    with armed(lose), pytest.raises(NotPublished, match="instead of"):
+def test_rows_that_the_server_lost_are_not_published(either_world):
+    world = either_world
+    lose = at_publish(lambda: world.database.execute(f"truncate {staged(world)[0]}"))
+    with lose, pytest.raises(NotPublished, match="instead of"):
         world.run(DAY)
     assert world.records() == []
 

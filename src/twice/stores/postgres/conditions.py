@@ -7,6 +7,7 @@ PostgreSQL that deletes by it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, unquote
 
 from psycopg import sql
@@ -25,24 +26,26 @@ def condition(bounds: Slice, types: Mapping[str, str]) -> sql.Composable:
         return sql.SQL("({})").format(sql.SQL(bounds.text))
     if bounds.column not in types:
         raise missing_column(bounds.column, types)
-    name, kind = column(bounds.column), kinds.kind_of(types[bounds.column])
+    name = column(bounds.column)
+    first, end = limits(bounds, kinds.kind_of(types[bounds.column]))
+    if end is None:
+        return sql.SQL("{} = {}").format(name, sql.Literal(first))
+    return sql.SQL("({0} >= {1} and {0} < {2})").format(name, sql.Literal(first), sql.Literal(end))
+
+
+def limits(bounds: ColumnSlice, kind: str) -> tuple[Any, Any]:
+    """Return the one value of a slice in a column of a kind, or the first one and that before which it ends."""
     if kind.startswith("timestamp"):
         if bounds.slot.interval is None:
             raise Misuse(f"The slot {bounds.slot.label!r} has no interval, so a timestamp column cannot be its slice.")
         start, end = bounds.slot.interval.start, bounds.slot.interval.end
-        if kind == "timestamp_ntz":
-            start, end = start.replace(tzinfo=None), end.replace(tzinfo=None)
-        return sql.SQL("({0} >= {1} and {0} < {2})").format(name, sql.Literal(start), sql.Literal(end))
-    return sql.SQL("{} = {}").format(name, _value(bounds, kind))
-
-
-def _value(bounds: ColumnSlice, kind: str) -> sql.Literal:
+        return (start.replace(tzinfo=None), end.replace(tzinfo=None)) if kind == "timestamp_ntz" else (start, end)
     if kind == "date":
-        return sql.Literal(bounds.day)
+        return bounds.day, None
     if kind == "string":
-        return sql.Literal(bounds.label)
+        return bounds.label, None
     if kind in ("short", "integer", "long"):
-        return sql.Literal(bounds.number)
+        return bounds.number, None
     raise Misuse(
         f"The slice column {bounds.column!r} has the type {kind}, which cannot stand for a slot.",
         fix="Use a date, timestamp, string or whole-number column, or a predicate (where=...).",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from psycopg import sql
+from psycopg import errors, sql
 
 from twice.stores.postgres import merging
 from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.names import Name, column, definitions
+from twice.stores.postgres.sources import Shared
 
 if TYPE_CHECKING:
     from twice.stores.postgres.publishing import Change
@@ -32,6 +34,33 @@ def shape(connection: Connection, name: Name, fits: Fitted) -> None:
                 sql.SQL(fits.types[widened]),
             )
         )
+
+
+def take_staged(connection: Connection, change: Change) -> Change | None:
+    """Let the table that the tasks filled be the new table, by its name; return what is left to be done, if that was.
+
+    A task that does not count may still be writing to it. Then nobody waits: the rows that count are moved, as ever.
+
+    Raises:
+        NotPublished: Rows of it are gone.
+    """
+    shared = next((part for part in change.source.stored if isinstance(part, Shared)), None)
+    if shared is None or not _held_alone(connection, shared.name):
+        return None
+    shared.clean(connection)
+    named = sql.Identifier(change.name.table)
+    connection.execute(sql.SQL("alter table {} rename to {}").format(shared.name.sql, named))
+    return replace(change, source=replace(change.source, stored=()))
+
+
+def _held_alone(connection: Connection, table: Name) -> bool:
+    """Take a table for this transaction alone, unless somebody has it."""
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("lock table {} in access exclusive mode nowait").format(table.sql))
+    except (errors.LockNotAvailable, errors.UndefinedTable):
+        return False
+    return True
 
 
 def insert(connection: Connection, name: Name, change: Change, place: int = 0) -> int:

@@ -35,11 +35,11 @@ from twice.stores.postgres import (
     conditions,
     filling,
     histories,
+    leftovers,
     merging,
     misfits,
     periods,
     proofs,
-    tasks,
     unmoved,
     versions,
     views,
@@ -149,7 +149,7 @@ def _drop_staged(connection: Connection, staged: Staged) -> None:
     """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
     with suppress(psycopg.Error):
         for part in _tables(staged):
-            tasks.drop(connection, [stored.name for stored in part.source.stored])
+            leftovers.drop_now(connection, [table for stored in part.source.stored for table in stored.tables])
 
 
 def _in_transaction(
@@ -278,7 +278,10 @@ def _apply(
         raise Conflict("the table has other columns now")
     if not change.fits.types:
         return Changed(), ()
-    filling.shape(connection, name, change.fits)
+    taken = filling.take_staged(connection, change)
+    if taken is None:
+        filling.shape(connection, name, change.fits)
+    reach("postgres.table.made")
     notes = proofs.guard(connection, name, books.schema)
     reach("postgres.table.ready")
     if change.rule:
@@ -286,8 +289,9 @@ def _apply(
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
-    deleted = _make_room(connection, change, work)
-    return Changed(filling.insert(connection, name, change, place), 0, deleted), notes
+    deleted = 0 if taken else _make_room(connection, change, work)
+    filling.insert(connection, name, taken or change, place)
+    return Changed(change.source.count, 0, deleted), notes
 
 
 def _by_key(

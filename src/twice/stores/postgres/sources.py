@@ -1,13 +1,13 @@
 """Where do the rows of an attempt wait until they are published?
 
 Few rows are held by the driver, and are copied into a temporary table in the transaction that publishes them: a death
-leaves nothing behind. Many are staged by Spark's tasks in tables of their own, which `staging` fills. Either way the
-transaction sees one relation, and everything that is asked of the rows is asked of it in SQL.
+leaves nothing behind. Many are staged by Spark's tasks in tables, which `tasks` fills. Either way the transaction sees one
+relation, and everything that is asked of the rows is asked of it in SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,32 +30,102 @@ class Stored:
     name: Name
     rows: int
 
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        """What is dropped when the rows were published."""
+        return (self.name,)
+
+    @property
+    def counts(self) -> sql.Composable:
+        """The condition that a row which counts meets."""
+        return sql.SQL("true")
+
     def check(self, connection: Connection) -> None:
         """See that the rows are still there.
 
         Raises:
             NotPublished: Some are not.
         """
+        query = sql.SQL("select count(*) from {} where {}").format(self.name.sql, self.counts)
         try:
-            found = one(connection.execute(sql.SQL("select count(*) from {}").format(self.name.sql)))[0]
+            found = one(connection.execute(query))[0]
         except errors.UndefinedTable:
-            found = "no"
+            found = 0
+        self.compare(found)
+
+    def compare(self, found: int) -> None:
+        """See that as many rows are there as were staged.
+
+        Raises:
+            NotPublished: There are more or less.
+        """
         if found != self.rows:
             raise NotPublished(
-                f"A staged table holds {found} rows instead of {self.rows}.",
+                f"A staged table holds {found or 'no'} rows instead of {self.rows}.",
                 "The server lost them in a crash, or a tidy swept them; nothing was published.",
                 "Run again.",
             )
 
 
 @dataclass(frozen=True)
+class Shared(Stored):
+    """A table that all tasks filled, in the transactions `by`; what others committed to it does not count.
+
+    Each row knows the transaction that wrote it, and `journal` is the table in which each of them noted itself and its
+    rows: so what is in the table is known without reading it, as long as it is in the same file of the server.
+    """
+
+    journal: Name
+    by: tuple[int, ...]
+    file: int
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        """What is dropped when the rows were published."""
+        return (self.name, self.journal)
+
+    @property
+    def counts(self) -> sql.Composable:
+        """The condition that a row which counts meets."""
+        return self._written_by(self.by)
+
+    def clean(self, connection: Connection) -> None:
+        """Delete the rows that do not count; nobody writes to the table meanwhile.
+
+        Raises:
+            NotPublished: Rows that count are gone.
+        """
+        found = connection.execute(sql.SQL("select by, rows from {}").format(self.journal.sql)).fetchall()
+        noted: dict[int, int] = dict(found)
+        self.compare(sum(noted.get(number, 0) for number in self.by))
+        others = [number for number in noted if number not in self.by]
+        if others:
+            connection.execute(sql.SQL("delete from {} where {}").format(self.name.sql, self._written_by(others)))
+        if others or file_of(connection, self.name) != self.file:
+            self.compare(one(connection.execute(sql.SQL("select count(*) from {}").format(self.name.sql)))[0])
+
+    @staticmethod
+    def _written_by(numbers: Sequence[int]) -> sql.Composed:
+        return sql.SQL("xmin = any({}::xid[])").format(sql.Literal([str(number) for number in numbers]))
+
+
+def file_of(connection: Connection, table: Name) -> int:
+    """Return the file that holds a table's rows; TRUNCATE, for one, gives it another."""
+    return int(one(connection.execute("select pg_relation_filenode(%s)", [table.text]))[0])
+
+
+@dataclass(frozen=True)
 class Source:
-    """The rows of an attempt: those that are held here, and those in staged tables; and the frame they came from."""
+    """The rows of an attempt: those that are held here, and those in staged tables; and the frame they came from.
+
+    `strays` are those outside the slice, if the tasks were asked to count them.
+    """
 
     types: Mapping[str, str]
     held: pa.Table | None = None
     stored: tuple[Stored, ...] = ()
     frame: Any = None
+    strays: int | None = None
 
     @property
     def count(self) -> int:
@@ -78,8 +148,10 @@ class Source:
         parts = []
         if self.held is not None and (self.held.num_rows or not self.stored):
             parts.append(_copied(connection, self.held, self.types, f"{_HELD}_{number}"))
-        parts.extend(part.name.sql for part in self.stored)
         selects = [sql.SQL("select {} from {}").format(names, part) for part in parts]
+        selects.extend(
+            sql.SQL("select {} from {} where {}").format(names, part.name.sql, part.counts) for part in self.stored
+        )
         return sql.SQL("({})").format(sql.SQL(" union all ").join(selects))
 
 

@@ -27,6 +27,7 @@ from twice.stores.postgres.periods import Place
 from twice.stores.postgres.publishing import Change
 from twice.stores.postgres.rows import held, is_frame, kinds_of
 from twice.stores.postgres.sources import Source
+from twice.stores.postgres.strays import told_by_tasks
 
 
 class Stager:
@@ -93,9 +94,9 @@ class Stager:
         leaving: Leaving | None = None,
         keep: int | None = None,
     ) -> Staged:
-        with self._rehearsed(rows, is_version=how == "version") as (connection, source, fits, relation):
-            outside = 0
-            if bounds is not None and source.types:
+        with self._rehearsed(rows, bounds=bounds, is_version=how == "version") as (connection, source, fits, relation):
+            outside = source.strays or 0
+            if bounds is not None and source.types and source.strays is None:
                 condition = conditions.condition(bounds, fits.types)
                 query = sql.SQL("select count(*) from {} rows where ({}) is not true")
                 outside = one(connection.execute(query.format(merging.cast(relation, fits), condition)))[0]
@@ -136,7 +137,13 @@ class Stager:
 
     @contextmanager
     def _rehearsed(
-        self, rows: Rows, besides: Sequence[str] = (), rule: MergeRule | None = None, *, is_version: bool = False
+        self,
+        rows: Rows,
+        besides: Sequence[str] = (),
+        rule: MergeRule | None = None,
+        *,
+        bounds: Slice | None = None,
+        is_version: bool = False,
     ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
@@ -149,7 +156,8 @@ class Stager:
         fits = fitted(given, table, self.work, tuple(besides))
         if is_frame(rows):
             fits = nested_as_text(fits)
-        source = self._source(rows, fits)
+        becomes_table = not (fits.table or self.place or rule or is_version) and fits.source == fits.types
+        source = self._source(rows, fits, bounds, is_new=becomes_table)
         reach("postgres.staged")
         explaining = misfits.named(self.url, [(source, fits)], self.work.name)
         with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
@@ -169,9 +177,10 @@ class Stager:
         table = bookkeeping.columns_of(connection, self.name)
         return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
-    def _source(self, rows: Rows, fits: Fitted) -> Source:
+    def _source(self, rows: Rows, fits: Fitted, bounds: Slice | None, *, is_new: bool) -> Source:
         if is_frame(rows):
-            return tasks.staged(self.url, self.name, self.work, rows, fits.source)
+            within = told_by_tasks(bounds, fits)
+            return tasks.staged(self.url, self.name, self.work, rows, fits.source, within, is_new=is_new)
         return Source(fits.source, held(rows))
 
 

@@ -290,9 +290,9 @@ class PostgresStore(
     def discard(self, work: Work, staged: Staged) -> None:
         """Drop what the attempt staged."""
         name = self._name(work.name)
-        from twice.stores.postgres import tasks
+        from twice.stores.postgres import leftovers
 
-        tasks.discard(self._url, name, work.attempt)
+        leftovers.discard(self._url, name, work.attempt)
 
     def unite(self, rows: Sequence[Rows]) -> Rows:
         """Return several results as one."""

@@ -1,18 +1,25 @@
 """How do Spark's tasks put their rows where the driver can publish them?
 
-Each task sends its rows as Arrow, in binary, into a table of its own: named by target, attempt, partition and task, and
-filled in one transaction. A partition of few rows goes back to the driver instead. Spark hands back the answer of one
-task for each partition, so a task that was retried, or ran twice by speculation, counts once; what the others staged
-is dropped, or swept by `twice tidy`. A table is not logged: should the server crash it comes back empty, and the count
-that the task told no longer fits.
+Each task sends its rows as Arrow, in binary, and commits them in one transaction. A partition of few rows goes back to the
+driver instead. Spark hands back the answer of one task for each partition, so a task that was retried, or ran twice by
+speculation, counts once. Where the rows wait:
+
+    table is there    each task in a table of its own, named by target, attempt, partition and task. It is not logged: should
+                      the server crash it comes back empty, and the count that the task told no longer fits
+    table is new      all tasks in one table, which the publish makes the new one by giving it its name. It is logged, as
+                      the new table has to be. Each row is marked by the server with the transaction that wrote it. A task
+                      answers with its own, and notes it in a journal beside the table: so what the tasks that do not
+                      count wrote is known, and found
+
+What is not published is dropped, or swept by `twice tidy`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,20 +27,23 @@ from psycopg import conninfo, sql
 
 from twice.abilities import Work
 from twice.errors import NotPublished
-from twice.runs import digest
+from twice.faults import reach
 from twice.slices import quoted
-from twice.stores.postgres import arrow, misfits
-from twice.stores.postgres.connections import Connection, connected, parameters
-from twice.stores.postgres.names import MOST_BYTES, Name, checked, definitions
-from twice.stores.postgres.sources import Source, Stored
+from twice.stores.postgres import arrow, leftovers, misfits
+from twice.stores.postgres.connections import connected, nothing_lands, parameters
+from twice.stores.postgres.names import Name, checked, definitions
+from twice.stores.postgres.sources import Shared, Source, Stored, file_of
+from twice.stores.postgres.strays import Strays, Within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # What a task sends back instead of staging it: a small result needs no table, and the driver no memory for a large one.
 _FEW_BYTES = 256 * 1024
-_ANSWER = "partition int, task bigint, name string, rows bigint, held binary"
-_STAGED = "twice_s"
+_ANSWER = "partition int, task bigint, name string, rows bigint, by bigint, strays bigint, held binary"
+_NUMBERS = count()
+# As it stands in a row: without the epoch.
+_THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
 _SAID = re.compile(r"ERROR:\s+([^\n]+)")
 _NUL = "0x00"
 _WHERE = re.compile(r"CONTEXT:\s+COPY [^\n]*, column ([^\n:]+)")
@@ -41,25 +51,89 @@ _WHERE = re.compile(r"CONTEXT:\s+COPY [^\n]*, column ([^\n:]+)")
 
 @dataclass(frozen=True)
 class Staging:
-    """What a task has to know to stage its rows."""
+    """What a task has to know to stage its rows: where, in which columns, in which table, and what to count."""
 
     address: str
     schema: str
     prefix: str
     types: Mapping[str, str]
+    together: Together | None
+    within: Within | None
 
     def table(self, partition: int, task: int) -> Name:
-        """Name the table of one task."""
+        """Name the table that a task fills."""
+        if self.together:
+            return self.together.table
         return Name(self.schema, checked(f"{self.prefix}_{partition}_{task}", "staged table"))
 
 
-def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]) -> Source:
-    """Write the rows of a frame in one pass, and say where each partition's are."""
-    staging = Staging(address_of(url), name.schema, prefix_of(name, work.attempt), types)
+@dataclass(frozen=True)
+class Together:
+    """The table that all tasks fill, the server's file of it, and the table in which each task notes that it did."""
+
+    table: Name
+    journal: Name
+    file: int
+
+    @classmethod
+    def made(cls, url: str, schema: str, prefix: str, work: Work, types: Mapping[str, str]) -> Together:
+        """Make both, named as no other pass of this process names them."""
+        number = next(_NUMBERS)
+        table, journal = (Name(schema, checked(f"{prefix}_{what}_{number}")) for what in ("all", "by"))
+        with connected(url) as connection, nothing_lands(work.name), connection.transaction():
+            connection.execute(sql.SQL("create table {} ({})").format(table.sql, definitions(types)))
+            connection.execute(sql.SQL("create table {} (by bigint, rows bigint)").format(journal.sql))
+            file = file_of(connection, table)
+        reach("postgres.staging.made")
+        return cls(table, journal, file)
+
+    def drop(self, url: str) -> None:
+        """Drop both tables: no task needed them."""
+        with connected(url) as connection:
+            leftovers.drop_now(connection, [self.table, self.journal])
+
+    def filled(self, answers: Sequence[Any]) -> Shared:
+        """Say what the tasks that count put there."""
+        by = tuple(answer["by"] for answer in answers)
+        return Shared(self.table, sum(answer["rows"] for answer in answers), self.journal, by, self.file)
+
+
+def staged(
+    url: str,
+    name: Name,
+    work: Work,
+    rows: Any,
+    types: Mapping[str, str],
+    within: Within | None,
+    *,
+    is_new: bool,
+) -> Source:
+    """Write the rows of a frame in one pass, and say where each partition's are; those of a new table are together."""
+    prefix = leftovers.prefix_of(name, work.attempt)
+    together = Together.made(url, name.schema, prefix, work, types) if is_new else None
+    staging = Staging(address_of(url), name.schema, prefix, types, together, within)
     try:
         answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
     except Exception as error:
         raise _refused(error, work, rows) or error from error
+    parts = _one_a_partition(answers)
+    few = [_from_bytes(part["held"]) for part in parts if part["held"]]
+    filled = [part for part in parts if part["name"]]
+    stored: tuple[Stored, ...] = tuple(Stored(Name(name.schema, part["name"]), part["rows"]) for part in filled)
+    if together and filled:
+        stored = (together.filled(filled),)
+    elif together:
+        together.drop(url)
+    strays = sum(part["strays"] for part in parts) if within else None
+    return Source(types, pa.concat_tables(few) if few else pa.table({}), stored, rows, strays)
+
+
+def _one_a_partition(answers: Sequence[Any]) -> list[Any]:
+    """Return the answers in the order of their partitions.
+
+    Raises:
+        NotPublished: There are two for one partition.
+    """
     by_partition: dict[int, Any] = {}
     for answer in answers:
         if answer["partition"] in by_partition:
@@ -69,10 +143,7 @@ def staged(url: str, name: Name, work: Work, rows: Any, types: Mapping[str, str]
                 "Run again.",
             )
         by_partition[answer["partition"]] = answer
-    parts = [by_partition[number] for number in sorted(by_partition)]
-    stored = tuple(Stored(Name(name.schema, part["name"]), part["rows"]) for part in parts if part["name"])
-    few = [_from_bytes(part["held"]) for part in parts if part["held"]]
-    return Source(types, pa.concat_tables(few) if few else pa.table({}), stored, rows)
+    return [by_partition[number] for number in sorted(by_partition)]
 
 
 def _refused(error: Exception, work: Work, rows: DataFrame) -> NotPublished | None:
@@ -95,14 +166,6 @@ def _refused(error: Exception, work: Work, rows: DataFrame) -> NotPublished | No
 def address_of(url: str) -> str:
     """Return how tasks reach the server; libpq reads it, and so does ADBC."""
     return conninfo.make_conninfo(**parameters(url))
-
-
-def prefix_of(name: Name, attempt: str = "") -> str:
-    """Return how the staged tables of a target begin, of one attempt if it is named."""
-    prefix = f"{_STAGED}_{digest(name.table)[:8]}_{attempt}"
-    if len(prefix.encode()) > MOST_BYTES:
-        raise AssertionError("an attempt's name is short")
-    return prefix
 
 
 def _sendable(rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
@@ -132,15 +195,19 @@ def _stage_with(staging: Staging) -> Any:
             raise AssertionError("rows are staged by tasks")
         partition, task = context.partitionId(), context.taskAttemptId()
         remaining = iter(batches)
+        strays = Strays(staging.within)
         few, is_all = _few(remaining)
-        count = sum(batch.num_rows for batch in few)
-        if not count and is_all:
+        found = sum(batch.num_rows for batch in few)
+        if not found and is_all:
             return
         if is_all:
-            yield _answer(partition, task, "", count, _to_bytes(few))
+            held = _to_bytes(list(strays.passing(few)))
+            yield _answer(partition, task, rows=found, strays=strays.count, held=held)
             return
         table = staging.table(partition, task)
-        yield _answer(partition, task, table.table, _copied(staging, table, few, remaining), b"")
+        reader = pa.RecordBatchReader.from_batches(few[0].schema, strays.passing(chain(few, remaining)))
+        rows, by = _copied(staging, table, reader)
+        yield _answer(partition, task, name=table.table, rows=rows, by=by, strays=strays.count)
 
     return stage
 
@@ -156,27 +223,41 @@ def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]
     return taken, True
 
 
-def _copied(staging: Staging, table: Name, few: list[pa.RecordBatch], remaining: Iterator[pa.RecordBatch]) -> int:
-    """Make the task's table and fill it, in one transaction."""
+def _copied(staging: Staging, table: Name, reader: pa.RecordBatchReader) -> tuple[int, int]:
+    """Fill a table in one transaction; return how many rows came, and which transaction it was."""
     from adbc_driver_postgresql import dbapi
 
-    made = sql.SQL("create unlogged table {} ({})").format(table.sql, definitions(staging.types)).as_string(None)
-    reader = pa.RecordBatchReader.from_batches(few[0].schema, chain(few, remaining))
+    made = sql.SQL("create unlogged table {} ({})").format(table.sql, definitions(staging.types))
     with dbapi.connect(staging.address) as connection:
         with connection.cursor() as cursor:
-            cursor.execute(made)
-            count = cursor.adbc_ingest(table.table, reader, mode="append", db_schema_name=table.schema)
+            if not staging.together:
+                cursor.execute(made.as_string(None))
+            rows = int(cursor.adbc_ingest(table.table, reader, mode="append", db_schema_name=table.schema))
+            by = _noted(cursor, staging.together.journal, rows) if staging.together else 0
         connection.commit()
-    return int(count)
+    return rows, by
 
 
-def _answer(partition: int, task: int, name: str, rows: int, held: bytes) -> pa.RecordBatch:
+def _noted(cursor: Any, journal: Name, rows: int) -> int:
+    """Note the transaction at hand and its rows, and return its number."""
+    cursor.execute(_THIS_TRANSACTION)
+    by = int(cursor.fetchone()[0])
+    noted = sql.SQL("insert into {} values ({}, {})").format(journal.sql, sql.Literal(by), sql.Literal(rows))
+    cursor.execute(noted.as_string(None))
+    return by
+
+
+def _answer(
+    partition: int, task: int, *, rows: int, strays: int, name: str = "", by: int = 0, held: bytes = b""
+) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "partition": pa.array([partition], pa.int32()),
             "task": pa.array([task], pa.int64()),
             "name": pa.array([name], pa.string()),
             "rows": pa.array([rows], pa.int64()),
+            "by": pa.array([by], pa.int64()),
+            "strays": pa.array([strays], pa.int64()),
             "held": pa.array([held], pa.binary()),
         }
     )
@@ -193,30 +274,3 @@ def _to_bytes(batches: list[pa.RecordBatch]) -> bytes:
 def _from_bytes(content: bytes) -> pa.Table:
     with pa.ipc.open_stream(content) as reader:
         return reader.read_all()
-
-
-# ---------------------------------------------------------------- leftovers
-
-
-def leftovers(connection: Connection, name: Name, attempt: str = "") -> list[tuple[Name, str, int]]:
-    """Return the staged tables of a target, each with its attempt and its bytes."""
-    prefix = prefix_of(name, attempt)
-    found = connection.execute(
-        "select c.relname, pg_total_relation_size(c.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname = %s and starts_with(c.relname, %s) and c.relkind = 'r' order by c.relname",
-        [name.schema, prefix],
-    ).fetchall()
-    skipped = len(prefix_of(name))
-    return [(Name(name.schema, table), table[skipped:].rsplit("_", 2)[0], int(size)) for table, size in found]
-
-
-def drop(connection: Connection, tables: Iterable[Name]) -> None:
-    """Drop staged tables that nobody publishes any more."""
-    for table in tables:
-        connection.execute(sql.SQL("drop table if exists {}").format(table.sql))
-
-
-def discard(url: str, name: Name, attempt: str) -> None:
-    """Drop what an attempt staged."""
-    with connected(url) as connection:
-        drop(connection, [table for table, _, _ in leftovers(connection, name, attempt)])

@@ -10,7 +10,7 @@ import json
 
 from twice.abilities import Swept
 from twice.faults import reach
-from twice.stores.postgres import histories, tasks, views
+from twice.stores.postgres import histories, leftovers, views
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, connected, nothing_lands, readable
 from twice.stores.postgres.names import Name, column
@@ -50,7 +50,7 @@ def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
     """Drop the staged tables of attempts that do not live."""
     books = Books(name.schema)
     with connected(url) as connection:
-        dead = [one for one in tasks.leftovers(connection, name) if one[1] not in live]
+        dead = [one for one in leftovers.found(connection, name) if one[1] not in live]
         attempts = tuple(sorted({attempt for _, attempt, _ in dead}))
         swept = Swept(len(dead), sum(size for _, _, size in dead), attempts)
         if dry_run:
@@ -61,7 +61,7 @@ def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
             values = {"target": name.table, "attempts": json.dumps(attempts)}
             connection.execute(books.filled_in(_SWEEPING), values)
         reach("postgres.sweep.named")
-        tasks.drop(connection, [table for table, _, _ in dead])
+        leftovers.drop(connection, [table for table, _, _ in dead])
         reach("postgres.swept")
         if kept:
             connection.execute(books.filled_in(_COUNTED), {"target": name.table})
