@@ -175,21 +175,23 @@ def compare_merges(bench: Bench, rows: int, times: int) -> None:
     spread = f"id >= {3 * day} AND id < {4 * day} AND pmod(xxhash64(id, {{0}}), 10) = 0"
     together = f"id >= {6 * day} AND id < {7 * day} AND id DIV {rows // 100} % 10 = {{0}} % 10"
     cases = (
-        ("spread over the day, ON t.visit = s.visit", spread, "t.visit = s.visit"),
-        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.visit = s.visit"),
-        ("neighbours, ON t.visit = s.visit", together, "t.visit = s.visit"),
+        ("spread over the day, ON t.visit = s.visit", spread, "t.visit = s.visit", False),
+        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.visit = s.visit", False),
+        ("neighbours, ON t.visit = s.visit", together, "t.visit = s.visit", False),
+        ("deletion vectors, spread, ON t.visit = s.visit", spread, "t.visit = s.visit", True),
     )
-    pair = bench.pair(rows)
     editions = itertools.count()
-    for name, which, on in cases:
-        result = bench.fight(
-            lambda frame: bench.publish(pair, frame, pattern),
-            lambda frame, on=on: bench.merge_by_hand(pair, frame, on),
-            lambda _, which=which: bench.source(changes(bench, rows, which, next(editions))),
-            times,
-        )
-        line(name, result)
-    forget(pair)
+    for vectors, of_one_table in itertools.groupby(cases, lambda case: case[-1]):
+        pair = bench.pair(rows, vectors=vectors)
+        for name, which, on, _ in of_one_table:
+            result = bench.fight(
+                lambda frame, pair=pair: bench.publish(pair, frame, pattern),
+                lambda frame, pair=pair, on=on: bench.merge_by_hand(pair, frame, on),
+                lambda _, which=which: bench.source(changes(bench, rows, which, next(editions))),
+                times,
+            )
+            line(name, result)
+        forget(pair)
 
 
 def changes(bench: Bench, rows: int, which: str, edition: int):
@@ -239,16 +241,17 @@ def compare_unchanged(bench: Bench, rows: int, times: int) -> None:
             columns = ("id", "visit", "day", "user", "page", f"{state} AS seconds")
             return bench.source(bench.visits(rows).selectExpr(*columns))
 
-        # The warm-up comes first, and its changes are those of the first edition.
-        ready = [edition(n) for n in range(times + 1)]
+        # The warm-ups come first.
+        ready = [edition(n) for n in range(times + WARM)]
         ours = lambda frame, pair=pair: bench.publish(pair, frame, twice.merger(keys=["id"]))  # noqa: E731
         theirs = lambda frame, pair=pair: bench.merge_by_hand(pair, frame, "t.id = s.id")  # noqa: E731
-        ours(ready[0]()), theirs(ready[0]())
+        for warm in ready[:WARM]:
+            ours(warm()), theirs(warm())
         line(
             name,
             duel(
-                lambda n, ours=ours, ready=ready: ours(ready[n + 1]()),
-                lambda n, theirs=theirs, ready=ready: theirs(ready[n + 1]()),
+                lambda n, ours=ours, ready=ready: ours(ready[n + WARM]()),
+                lambda n, theirs=theirs, ready=ready: theirs(ready[n + WARM]()),
                 times,
                 bench.after,
             ),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ACTION = "_twice_action"
 LABEL, GONE = "_twice_edition", "_twice_gone"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-_FILE = "_twice_file"
+FILE, INDEX = "_twice_file", "_twice_index"
 _COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _STEPS = "_twice_steps"
@@ -44,7 +44,8 @@ _ROWS_SENT_AT_MOST = 250_000
 class Changes:
     """The source rows that change something, each with its action, computed once.
 
-    `matched` are those whose key is in the table, `new` the others, if there are any.
+    `matched` are those whose key is in the table, `new` the others, if there are any. `places` tell in which file, and as
+    which of its rows, the table holds the matched ones, where that was asked for.
     """
 
     matched: DataFrame
@@ -53,6 +54,7 @@ class Changes:
     updated: int
     deleted: int
     files: tuple[str, ...]
+    places: DataFrame | None = None
 
     @property
     def rows(self) -> DataFrame:
@@ -99,8 +101,8 @@ def without(target: DataFrame, changed: Changes, rule: MergeRule) -> DataFrame:
     return target.join(sent, list(rule.keys), "left_anti").select(*map(quoted, target.columns))
 
 
-def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
-    """Join the source with the table, and keep what changes it.
+def changes(source: Source, target: DataFrame, rule: MergeRule, *, with_places: bool = False) -> Changes:
+    """Join the source with the table, and keep what changes it, also with its places in the table if asked for.
 
     Raises:
         NotPublished: The table itself holds a key that changes in several rows.
@@ -108,20 +110,22 @@ def changes(source: Source, target: DataFrame, rule: MergeRule) -> Changes:
     from pyspark.sql import functions as F
 
     rows, columns = source.rows, rule.stored(source.rows.columns)
-    located = _with_file(target)
+    located = _with_file(target, with_index=with_places)
+    place = [INDEX] if with_places else []
     # Of rows that are too many to travel the keys do, and leave less of the table to be joined.
     searched = located if source.count <= _ROWS_SENT_AT_MOST else _hits(source, located, rule)
     there = searched.select(
-        *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)), _FILE
+        *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)), FILE, *place
     )
     on = [rows[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
     joined = _hinted(rows, source.count, _ROWS_SENT_AT_MOST).join(there, on, "inner")
     found = joined.select(
         *(rows[quoted(column)] for column in columns),
         _action(rows, there, columns, rule).alias(ACTION),
-        _FILE,
+        FILE,
+        *place,
     ).localCheckpoint(eager=False)
-    groups = found.groupBy(ACTION, _FILE).agg(F.count(F.lit(1)).alias("n"), *digest_of(rule)).collect()
+    groups = found.groupBy(ACTION, FILE).agg(F.count(F.lit(1)).alias("n"), *digest_of(rule)).collect()
     matched = sum(row["n"] for row in groups)
     if _is_all_of(source, groups):
         return _counted_changes(found, None, 0, groups)
@@ -163,9 +167,11 @@ def _counted_changes(found: DataFrame, new: DataFrame | None, inserted: int, gro
     totals = Counter[str]()
     for row in groups:
         totals[row[ACTION] or ""] += row["n"]
-    files = tuple(sorted({row[_FILE] for row in groups if row[ACTION]}))
-    changed = found.where(f"{ACTION} IS NOT NULL").drop(_FILE)
-    return Changes(changed, new if inserted else None, inserted, totals[UPDATE], totals[DELETE], files)
+    files = tuple(sorted({row[FILE] for row in groups if row[ACTION]}))
+    changed = found.where(f"{ACTION} IS NOT NULL")
+    places = changed.select(FILE, INDEX) if INDEX in found.columns else None
+    rows, more = changed.drop(FILE, INDEX), new if inserted else None
+    return Changes(rows, more, inserted, totals[UPDATE], totals[DELETE], files, places)
 
 
 def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule) -> Changes:
@@ -189,20 +195,20 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     before = F.struct(*(there[f"{_THERE}{number}"].alias(name) for number, name in enumerate(columns)))
     folded = joined.withColumn(
         _AFTER,
-        F.aggregate(F.col(_STEPS), F.when(F.col(_FILE).isNotNull(), before), _step(columns, rule)),
+        F.aggregate(F.col(_STEPS), F.when(F.col(FILE).isNotNull(), before), _step(columns, rule)),
     )
     after = F.col(_AFTER)
     same = F.lit(True)
     for number, name in enumerate(columns):
         same = same & _equal(after[name], there[f"{_THERE}{number}"], kinds[name])
     action = (
-        F.when(F.col(_FILE).isNull(), F.when(after.isNotNull(), F.lit(INSERT)))
+        F.when(F.col(FILE).isNull(), F.when(after.isNotNull(), F.lit(INSERT)))
         .when(after.isNull(), F.lit(DELETE))
         .when(~same, F.lit(UPDATE))
     )
     found = folded.withColumn(ACTION, action).where(f"{ACTION} IS NOT NULL")
     values = [(steps[quoted(name)] if name in rule.keys else after[name].alias(name)) for name in columns]
-    return _changes_of(found.select(*values, ACTION, _FILE, _COPIES), rule)
+    return _changes_of(found.select(*values, ACTION, FILE, _COPIES), rule)
 
 
 def _all_new(source: Source, rule: MergeRule) -> Changes:
@@ -296,21 +302,22 @@ def _there(source: Source, target: DataFrame | None, columns: Sequence[str], rul
     if target is None:
         named = [F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)]
         none = source.rows.where("false").select(*named)
-        return none.withColumn(_FILE, F.lit(None).cast("string")).withColumn(_COPIES, F.lit(0))
+        return none.withColumn(FILE, F.lit(None).cast("string")).withColumn(_COPIES, F.lit(0))
     hits = _hits(source, _with_file(target), rule)
     same_key = Window.partitionBy(*(hits[quoted(key)] for key in rule.keys))
     return hits.select(
         *(hits[quoted(column)].alias(f"{_THERE}{number}") for number, column in enumerate(columns)),
-        _FILE,
+        FILE,
         F.count(F.lit(1)).over(same_key).alias(_COPIES),
     )
 
 
-def _with_file(target: DataFrame) -> DataFrame:
-    """Return rows with the file that each is in; after a join Spark no longer knows it."""
+def _with_file(target: DataFrame, *, with_index: bool = False) -> DataFrame:
+    """Return rows with the file that each is in, and as which of its rows; after a join Spark no longer knows it."""
     from pyspark.sql import functions as F
 
-    return target.select("*", F.col("_metadata.file_path").alias(_FILE))
+    index = [F.col("_metadata.row_index").alias(INDEX)] if with_index else []
+    return target.select("*", F.col("_metadata.file_path").alias(FILE), *index)
 
 
 def _changes_of(found: DataFrame, rule: MergeRule) -> Changes:
@@ -318,13 +325,13 @@ def _changes_of(found: DataFrame, rule: MergeRule) -> Changes:
     from pyspark.sql import functions as F
 
     kept = found.localCheckpoint(eager=False)
-    groups = kept.groupBy(ACTION, _FILE).agg(F.count(F.lit(1)).alias("n"), F.max(_COPIES).alias("copies")).collect()
+    groups = kept.groupBy(ACTION, FILE).agg(F.count(F.lit(1)).alias("n"), F.max(_COPIES).alias("copies")).collect()
     if any(row["copies"] and row["copies"] > 1 for row in groups):
         sample = kept.where(f"{_COPIES} > 1").limit(_SAMPLE).collect()
         refuse_repeated([row.asDict() for row in sample], rule)
     there = [row for row in groups if row[ACTION] != INSERT]
     inserted = sum(row["n"] for row in groups if row[ACTION] == INSERT)
-    new = kept.where(f"{ACTION} = '{INSERT}'").drop(_FILE, _COPIES)
+    new = kept.where(f"{ACTION} = '{INSERT}'").drop(FILE, _COPIES)
     return _counted_changes(kept.where(f"{ACTION} <> '{INSERT}'").drop(_COPIES), new, inserted, there)
 
 

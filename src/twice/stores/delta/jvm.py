@@ -34,6 +34,7 @@ _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 _CHANGES = "twice_changes"
 _FEW_FILES = 500
+_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 
 _threads: dict[str, threading.Lock] = {}
 
@@ -74,7 +75,6 @@ class Transaction:
         self._delta = self._jvm.org.apache.spark.sql.delta
         self._log = _module(self._delta, "DeltaLog$").forTable(spark._jsparkSession, table)
         self._none = self._jvm.scala.Option.empty()
-        self._evolved = False
         self._properties: dict[str, str] = {}
         self._txn = self._log.startTransaction(self._none, self._snapshot(base))
 
@@ -166,7 +166,6 @@ class Transaction:
                 "Set the table's property delta.enableTypeWidening to true, or cast in the transform.",
             )
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
-        self._evolved = True
 
     def reads_all(self) -> None:
         """Make any change of the table a conflict."""
@@ -236,12 +235,39 @@ class Transaction:
         return self._seq(found), sum(int(n.get()) for n in counts) if all(n.isDefined() for n in counts) else None
 
     @property
-    def rewrites_files(self) -> bool:
-        """Tell whether a merge comes down to files with some rows changed: no vectors, feeds or numbers of rows."""
+    def keeps_only_rows(self) -> bool:
+        """Tell whether a merge comes down to rows that come and go: no change feeds, and no numbers of rows."""
         kept = ["delta.enableChangeDataFeed", "delta.enableRowTracking"]
-        # A statement is analysed with the columns of the table, and not with those that this transaction adds.
-        kept += [] if self._evolved else ["delta.enableDeletionVectors"]
         return not any(self.table_property(name) == "true" for name in kept) and "delta.identity" not in self.schema
+
+    @property
+    def marks_rows(self) -> bool:
+        """Tell whether rows of a file are marked as deleted, instead of writing the others anew."""
+        if not self.keeps_only_rows or self.table_property("delta.enableDeletionVectors") != "true":
+            return False
+        return str(self._spark.conf.get(_VECTORS, "true")).lower() == "true"
+
+    def marked(self, files: Any, places: DataFrame, file: str, index: str) -> tuple[Any, int]:
+        """Write deletion vectors for some rows of files; return the actions, and how many rows that are."""
+        commands, session = self._delta.commands, self._spark._jsparkSession
+        helper = _module(commands, "DMLWithDeletionVectorsHelper$")
+        column = self._jvm.org.apache.spark.sql.functions.col
+        results = _module(commands, "DeletionVectorBitmapGenerator$").buildRowIndexSetsForFilesMatchingCondition(
+            session,
+            self._txn,
+            True,
+            places._jdf,
+            files,
+            self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral(),
+            self._some(column(file)),
+            self._some(column(index)),
+        )
+        by_path = helper.generateCandidateFileMap(self._log.dataPath(), files)
+        touched = helper.findFilesWithMatchingRows(self._txn, by_path, results)
+        statistics = _module(self._delta.stats, "StatsCollectionUtils$")
+        length = statistics.getDataSkippingStringPrefixLength(session, self._txn.metadata())
+        actions = helper.processUnmodifiedData(session, touched, self._txn.snapshot(), length)._1()
+        return actions, sum(int(result.matchedRowCount()) for result in _each(results))
 
     def rewrite(self, rows: DataFrame, files: Any) -> Any:
         """Write rows that take the place of some files, and return the actions; nothing is visible."""

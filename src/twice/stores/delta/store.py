@@ -301,28 +301,51 @@ class DeltaStore(
         if work.compares_head:
             transaction.reads_all()
         files, target = self._searched(transaction, source.bounds)
-        changes = merging.changes(source, target, rule)
+        changes = merging.changes(source, target, rule, with_places=transaction.marks_rows)
         notes = changes.notes(source.given)
         if changes.total == changes.inserted:
             staged = self._inserted(work, transaction, changes.upserts, layout, source)
             return replace(staged, notes=notes)
         self._refuse_blank_texts(changes.upserts, transaction.partition_columns)
-        actions = self._rewritten(work, transaction, files, changes, rule) or transaction.merge(
+        actions = self._changed(work, transaction, files, changes, rule) or transaction.merge(
             changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
         )
         reach("delta.files.written")
         return Staged(source.given, handle=_Written(transaction, actions, "rows"), notes=notes)
 
-    def _rewritten(
+    def _changed(
         self, work: Work, transaction: Transaction, files: Any, changes: merging.Changes, rule: MergeRule
     ) -> Any:
-        """Write the touched files anew, which costs less than Delta's own MERGE: they are not shuffled.
+        """Write what changes with less work than Delta's own MERGE, which looks for each row once more.
 
         Where more is to be kept than rows, or where a key is in the table more than once, this is left to Delta.
         """
         touched, before = transaction.at_paths(files, changes.files)
-        if before is None or not transaction.rewrites_files:
+        if before is None or not transaction.keeps_only_rows:
             return None
+        if changes.places is None:
+            return self._rewritten(work, transaction, touched, before, changes, rule)
+        marks, count = transaction.marked(touched, changes.places, merging.FILE, merging.INDEX)
+        if count != changes.updated + changes.deleted:
+            return None
+        is_only_deleted = changes.total == changes.deleted
+        rows = (
+            transaction.none()
+            if is_only_deleted
+            else transaction.write(changes.upserts, {}, transaction.partition_columns)
+        )
+        return rows.concat(marks)
+
+    def _rewritten(
+        self,
+        work: Work,
+        transaction: Transaction,
+        touched: Any,
+        before: int,
+        changes: merging.Changes,
+        rule: MergeRule,
+    ) -> Any:
+        """Write the touched files anew; they are not shuffled."""
         target = frames.with_columns_of(transaction.frame(touched), transaction.schema)
         actions = transaction.rewrite(merging.without(target, changes, rule).unionByName(changes.upserts), touched)
         written = sum(map(self._rows_in(work), transaction.added_files(actions)))
