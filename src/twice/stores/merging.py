@@ -32,9 +32,13 @@ _COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _STEPS = "_twice_steps"
 _ROW = "_twice_row"
+_HASH = "_twice_hash"
 _AFTER = "_twice_after"
 _SAMPLE = 5
 _ROWS_A_FILE = 1_000_000
+# Zero and NaN are equal to others that have another hash, and so are texts of a collation.
+_NUMBERS = ("bigint", "int", "smallint", "tinyint", "date")
+_HASHED = (*_NUMBERS, "string", "timestamp", "timestamp_ntz", "decimal", "binary", "boolean")
 # Keys, and whole rows, that a driver and its executors hold without being noticed.
 _KEYS_SENT_AT_MOST = 1_000_000
 _ROWS_SENT_AT_MOST = 250_000
@@ -381,7 +385,27 @@ def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     table, since it never sends the left side of an outer or anti join.
     """
     keys = source.rows.select(*(source.rows[quoted(key)] for key in rule.keys))
+    if source.count <= _KEYS_SENT_AT_MOST and _are_hashed(keys):
+        target = _with_hash_among(target, keys, rule)
     return target.join(_hinted(keys, source.count), _equal_keys(rule), "left_semi")
+
+
+def _with_hash_among(target: DataFrame, keys: DataFrame, rule: MergeRule) -> DataFrame:
+    """Return the rows of the table whose key has the hash of one in the source: nearly none that has another key.
+
+    To look for a 64-bit number in a broadcast takes a third of the time that a text takes, and nearly all rows are asked.
+    """
+    from pyspark.sql import functions as F
+
+    hashed = F.xxhash64(*map(quoted, rule.keys)).alias(_HASH)
+    found = target.select("*", hashed).join(F.broadcast(keys.select(hashed)), [_HASH], "left_semi")
+    return found.drop(_HASH)
+
+
+def _are_hashed(keys: DataFrame) -> bool:
+    """Tell whether equal keys have equal hashes, and a hash is quicker to look for than the keys themselves."""
+    kinds = [field.dataType.simpleString().partition("(")[0] for field in keys.schema.fields]
+    return all(kind in _HASHED for kind in kinds) and not (len(kinds) == 1 and kinds[0] in _NUMBERS)
 
 
 def _equal_keys(rule: MergeRule) -> list[str]:

@@ -179,6 +179,11 @@ class Transaction:
             return self._txn.filterFiles()
         return self._txn.filterFiles(self._seq(conditions), True)
 
+    def are_all(self, files: Any) -> bool:
+        """Tell whether these are surely all files of the table; nothing is computed to find out."""
+        checksum = self._txn.snapshot().checksumOpt()
+        return bool(checksum.isDefined() and int(checksum.get().numFiles()) == int(files.size()))
+
     def frame(self, files: Any, start: Start | None = None) -> DataFrame:
         """Return the rows of some files, as the version that the transaction was opened on, or an older one, has them."""
         from pyspark.sql import DataFrame
@@ -390,14 +395,21 @@ class Transaction:
 
 
 def _conditions(part: DataFrame) -> list[Any]:
-    """Return the conditions by which a frame was filtered."""
+    """Return the conditions by which a frame was filtered, each by itself: Delta skips files by simple ones."""
     frame: Any = part
     plan = frame._jdf.queryExecution().analyzed()
-    conditions = []
+    conditions: list[Any] = []
     while _is(plan, "Filter"):
-        conditions.append(plan.condition())
+        conditions.extend(_parts(plan.condition()))
         plan = plan.child()
     return conditions
+
+
+def _parts(condition: Any) -> list[Any]:
+    """Take a condition apart at its ANDs."""
+    if _is(condition, "And"):
+        return [*_parts(condition.left()), *_parts(condition.right())]
+    return [condition]
 
 
 def _file_key(file: Any) -> tuple[str, str]:
