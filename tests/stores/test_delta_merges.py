@@ -1,6 +1,7 @@
 """How a merge is written into tables of Delta that keep more than rows: deletion vectors, change feeds, numbers of rows."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -60,6 +61,29 @@ def newest(world):
     marked = added.keys() & removed
     assert all(added[path].get("deletionVector") for path in marked)
     return added.keys() - marked, removed - marked, marked
+
+
+def test_a_feed_and_a_new_column_at_once_are_refused_by_name(make_table):
+    world = make_table(FEED)
+    world.columns, world.schema = {"on_new_column": "add"}, f"{SCHEMA}, more int"
+    world.put_rows(DAYS[1], [{"id": "0", "place": "50%", "n": 10, "gone": False, "more": 1}])
+    with pytest.raises(NotPublished, match="Add the column to the table first"):
+        world.run(DAYS[1])
+    check(world)
+    world.spark.sql(f"ALTER TABLE delta.`{world.table()}` ADD COLUMN more int")
+    world.run(DAYS[1], accept=True)
+    world.expected["50%", "0"] = 10
+    check(world)
+
+
+def test_a_property_is_read_in_any_letters(make_table):
+    world = make_table(VECTORS)
+    world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('{FEED}' = 'True')")
+    before = world.sight().version
+    merge(world, DAYS[1], ("0", "50%", 10))
+    feed = world.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", before + 1)
+    changed = {row["_change_type"] for row in feed.load(str(world.table())).collect()}
+    assert changed == {"update_preimage", "update_postimage"}
 
 
 FEATURES = [(), (VECTORS,), (FEED,), (TRACKING,), (VECTORS, FEED), (VECTORS, TRACKING)]
@@ -158,8 +182,9 @@ def test_a_neighbour_that_marks_the_same_file_comes_first(make_table):
     check(world)
 
 
-def searched_files(world, day, *rows):
-    """Merge rows, and return in how many files their keys were looked for, of how many."""
+@contextmanager
+def counted_files(world):
+    """Note in how many files keys are looked for, of how many."""
     seen = []
     whole = Transaction.reads
 
@@ -170,24 +195,45 @@ def searched_files(world, day, *rows):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Transaction, "reads", reads)
-        merge(world, day, *rows)
-    return seen
+        yield seen
 
 
 def test_keys_are_looked_for_in_their_partitions_alone(make_table):
     world = make_table()
-    assert searched_files(world, DAYS[1], ("0", "50%", 10), ("2", "50%", 12)) == [(1, 4)]
+    with counted_files(world) as seen:
+        merge(world, DAYS[1], ("0", "50%", 10), ("2", "50%", 12))
+    assert seen == [(1, 4)]
 
 
-def test_keys_are_looked_for_within_their_range_alone(make_world):
-    world = make_world(pattern=twice.merger(keys=["place", "id"], deleted="gone"), schema=SCHEMA)
-    world.expected = {}
-    for number, day in enumerate(DAYS[:3]):
-        merge(world, day, *((f"{number}{one:03}", "here", one) for one in range(150)))
-    assert searched_files(world, DAYS[3], *((f"1{one:03}", "here", -one) for one in range(120))) == [(1, 3)]
+@pytest.mark.parametrize(
+    "key",
+    [
+        "lpad(id, 5, '0')",
+        "CAST(id AS INT)",
+        "id",
+        "CAST(id AS SMALLINT)",
+        "CAST(id AS DECIMAL(12,2))",
+        "date_add(DATE '2000-01-01', CAST(id AS INT))",
+    ],
+    ids=["string", "int", "bigint", "smallint", "decimal", "date"],
+)
+def test_keys_are_looked_for_within_their_range_alone(make_world, key):
+    world = make_world(pattern=twice.merger(keys=["k"]), schema="id string, day date")
+
+    def merge_keys(day, first, count, n):
+        world.transform = lambda _: world.spark.range(first, first + count).selectExpr(f"{key} AS k", f"{n} AS n")
+        world.put_rows(day, [{"id": "a", "day": day}])
+        return world.run(day).notes[0]
+
+    for number in range(3):
+        merge_keys(DAYS[number], 1000 * number, 150, 1)
+    with counted_files(world) as seen:
+        assert merge_keys(DAYS[3], 1010, 120, 2) == "inserted 0, updated 120, deleted 0, left alone 0"
+    ((found, of),) = seen
+    assert (found, of > 2) == (1, True)
 
 
-def test_bounds_that_leave_out_no_file_are_not_asked_of_rows_but_a_window_is(make_world):
+def test_a_window_counts_where_bounds_leave_out_no_file(make_world):
     world = make_world(
         pattern=twice.dedup_insert(keys=["id"], window="1 day", on="day"), schema="id string, day date, n int"
     )

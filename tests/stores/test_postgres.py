@@ -14,6 +14,7 @@ from databases import table
 from twice.errors import Busy, LedgerAhead, Misuse, NotPublished, ProofGone
 from twice.faults import LostReply, armed, dying_at
 from twice.stores.postgres import PostgresStore
+from twice.stores.postgres.connections import connected
 from worlds import once_at
 
 pytestmark = [pytest.mark.stores("postgres")]
@@ -40,6 +41,12 @@ def test_the_receipt_is_in_the_transaction_of_the_rows(filled):
     receipts = execute(filled, "select xmin from twice_receipts")
     assert rows == receipts
     assert len(rows) == 1
+
+
+def test_a_publish_sees_what_was_committed_while_it_waited_whatever_the_database_says(world):
+    execute(world, f"alter database {world.database.name} set default_transaction_isolation = 'serializable'")
+    with connected(world.database.url) as connection:
+        assert connection.execute("show transaction_isolation").fetchone() == ("read committed",)
 
 
 def test_a_reply_that_is_lost_at_commit_is_decided_by_the_receipt(world):

@@ -47,6 +47,9 @@ def totals(world):
 STAGED = "select quote_ident(tablename) from pg_tables where tablename like 'twice\\_s\\_%' order by tablename"
 
 
+STAGED_LOGGED = "select count(*) from pg_class where relname like 'twice\\_s\\_%' and relpersistence = 'p'"
+
+
 def staged(world):
     return [name for (name,) in world.database.execute(STAGED)]
 
@@ -156,9 +159,42 @@ def test_nobody_waits_for_a_task_that_does_not_count_and_still_writes(world):
         with at_publish(lambda: other.execute(WASTE.format(staged(world)[0]))):
             assert world.run(DAY).rows == ROWS
         assert totals(world)[:2] == (ROWS, ROWS)
+        busy = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        assert busy.notes == ("1 staged tables are still written to, by tasks of a run that ended",)
         other.commit()
     assert totals(world)[:2] == (ROWS, ROWS)
     world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert leftovers(world) == 0
+
+
+def test_subscribers_never_hear_of_staged_rows(world):
+    many(world)
+    world.database.execute("create publication everything for tables in schema public")
+    seen = []
+    with at_publish(lambda: seen.extend(world.database.execute(STAGED_LOGGED))):
+        world.run(DAY)
+    assert seen == [(0,)]
+    assert totals(world)[:2] == (ROWS, ROWS)
+
+
+def test_several_new_tables_are_filled_at_once_and_leave_nothing(world):
+    world.pattern = twice.transactional_writer(tables=["orders", "sales.lines"])
+    world.database.execute("create schema sales")
+    rows = world.spark.range(0, ROWS, 1, 3).selectExpr("concat('row ', id) AS id", "id AS n")
+    broken = rows.selectExpr("id", "if(n < 0, 0, raise_error('broken')) AS n")
+    world.transform = lambda _: {"orders": rows, "sales.lines": broken}
+    with pytest.raises(NotPublished, match="broken"):
+        world.run(DAY)
+    assert leftovers(world) == 0
+    world.transform = lambda _: {"orders": rows, "sales.lines": rows.limit(ROWS // 2)}
+    with armed(dying_at("publish.before")), pytest.raises(Died):
+        world.run(DAY)
+    assert leftovers(world) > 2
+    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    assert leftovers(world) == 0
+    assert world.run(DAY).rows == ROWS + ROWS // 2
+    assert world.database.execute('select count(*) from "lake__out__orders"') == [(ROWS,)]
+    assert world.database.execute("select count(*) from sales.lines") == [(ROWS // 2,)]
     assert leftovers(world) == 0
 
 

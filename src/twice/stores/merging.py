@@ -385,7 +385,7 @@ def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     table, since it never sends the left side of an outer or anti join.
     """
     keys = source.rows.select(*(source.rows[quoted(key)] for key in rule.keys))
-    if source.count <= _KEYS_SENT_AT_MOST and _are_hashed(keys):
+    if source.count <= _KEYS_SENT_AT_MOST and _are_hashed(keys, target):
         target = _with_hash_among(target, keys, rule)
     return target.join(_hinted(keys, source.count), _equal_keys(rule), "left_semi")
 
@@ -402,8 +402,10 @@ def _with_hash_among(target: DataFrame, keys: DataFrame, rule: MergeRule) -> Dat
     return found.drop(_HASH)
 
 
-def _are_hashed(keys: DataFrame) -> bool:
+def _are_hashed(keys: DataFrame, target: DataFrame) -> bool:
     """Tell whether equal keys have equal hashes, and a hash is quicker to look for than the keys themselves."""
+    if any(target.schema[field.name].dataType != field.dataType for field in keys.schema.fields):
+        return False
     kinds = [field.dataType.simpleString().partition("(")[0] for field in keys.schema.fields]
     return all(kind in _HASHED for kind in kinds) and not (len(kinds) == 1 and kinds[0] in _NUMBERS)
 

@@ -76,6 +76,7 @@ class Transaction:
         self._log = _module(self._delta, "DeltaLog$").forTable(spark._jsparkSession, table)
         self._none = self._jvm.scala.Option.empty()
         self._properties: dict[str, str] = {}
+        self._evolved = False
         self._txn = self._log.startTransaction(self._none, self._snapshot(base))
 
     def _snapshot(self, base: int | None) -> Any:
@@ -166,6 +167,7 @@ class Transaction:
                 "Set the table's property delta.enableTypeWidening to true, or cast in the transform.",
             )
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
+        self._evolved = True
 
     def reads_all(self) -> None:
         """Make any change of the table a conflict."""
@@ -173,16 +175,10 @@ class Transaction:
 
     def reads(self, part: DataFrame) -> Any:
         """Make any change of the part of the table that a filtered frame reads a conflict, and return its files."""
-        conditions = _conditions(part)
+        conditions = self._conditions(part)
         if not conditions:
             self.reads_all()
-            return self._txn.filterFiles()
-        return self._txn.filterFiles(self._seq(conditions), True)
-
-    def are_all(self, files: Any) -> bool:
-        """Tell whether these are surely all files of the table; nothing is computed to find out."""
-        checksum = self._txn.snapshot().checksumOpt()
-        return bool(checksum.isDefined() and int(checksum.get().numFiles()) == int(files.size()))
+        return self._txn.filterFiles(self._seq(conditions or [self._true]), True)
 
     def frame(self, files: Any, start: Start | None = None) -> DataFrame:
         """Return the rows of some files, as the version that the transaction was opened on, or an older one, has them."""
@@ -198,7 +194,27 @@ class Transaction:
 
     def files_of(self, start: Start, part: DataFrame) -> Any:
         """Return the files of an older version in which the part lies that a filtered frame reads."""
-        return start.snapshot.filesForScan(self._seq(_conditions(part)), True).files()
+        return start.snapshot.filesForScan(self._seq(self._conditions(part)), True).files()
+
+    @property
+    def _true(self) -> Any:
+        return self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
+
+    def _conditions(self, part: DataFrame) -> list[Any]:
+        """Return the conditions by which a frame was filtered, each by itself.
+
+        Delta skips files by a column that is compared with a literal: not by several such in one condition, and not where a cast
+        is left around either, as a plan has it before it is optimised.
+        """
+        frame: Any = part
+        plan = frame._jdf.queryExecution().analyzed()
+        for rule in ("ConstantFolding$", "UnwrapCastInBinaryComparison$"):
+            plan = _module(self._jvm.org.apache.spark.sql.catalyst.optimizer, rule).apply(plan)
+        conditions: list[Any] = []
+        while _is(plan, "Filter"):
+            conditions.extend(_parts(plan.condition()))
+            plan = plan.child()
+        return conditions
 
     def started(self, start: Start | None, touched: Any) -> Any:
         """Return the actions that leave an older version without some of its files; None is an empty table.
@@ -242,13 +258,17 @@ class Transaction:
     @property
     def keeps_only_rows(self) -> bool:
         """Tell whether a merge comes down to rows that come and go: no change feeds, and no numbers of rows."""
-        kept = ["delta.enableChangeDataFeed", "delta.enableRowTracking"]
-        return not any(self.table_property(name) == "true" for name in kept) and "delta.identity" not in self.schema
+        kept = ["delta.enableChangeDataFeed", "delta.enableChangeDataCapture", "delta.enableRowTracking"]
+        return not any(map(self._has, kept)) and "delta.identity" not in self.schema
+
+    def _has(self, feature: str) -> bool:
+        """Tell whether a property of the table says yes, in any letters, as Delta reads it."""
+        return self.table_property(feature).lower() == "true"
 
     @property
     def marks_rows(self) -> bool:
         """Tell whether rows of a file are marked as deleted, instead of writing the others anew."""
-        if not self.keeps_only_rows or self.table_property("delta.enableDeletionVectors") != "true":
+        if not (self.keeps_only_rows and self._has("delta.enableDeletionVectors")):
             return False
         return str(self._spark.conf.get(_VECTORS, "true")).lower() == "true"
 
@@ -263,7 +283,7 @@ class Transaction:
             True,
             places._jdf,
             files,
-            self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral(),
+            self._true,
             self._some(column(file)),
             self._some(column(index)),
         )
@@ -284,6 +304,13 @@ class Transaction:
         Delta's MERGE commits at its end. Here its two halves, finding the files and writing them, work
         in this transaction, so that the second look and the receipt come before the commit.
         """
+        if self._evolved:
+            # A statement is analysed with the columns of the table, and not with those that this transaction adds.
+            raise NotPublished(
+                "The table keeps more than rows (a change feed, numbers of rows, or a key twice), and its columns would change.",
+                "A merge cannot do both at once. Nothing was published, and the target is as it was.",
+                "Add the column to the table first, with ALTER TABLE.",
+            )
         session = self._spark._jsparkSession.cloneSession()
         # The changes are computed and kept already.
         session.conf().set("spark.databricks.delta.merge.materializeSource", "none")
@@ -392,17 +419,6 @@ class Transaction:
 
     def _map(self, values: Mapping[str, str]) -> Any:
         return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(values))
-
-
-def _conditions(part: DataFrame) -> list[Any]:
-    """Return the conditions by which a frame was filtered, each by itself: Delta skips files by simple ones."""
-    frame: Any = part
-    plan = frame._jdf.queryExecution().analyzed()
-    conditions: list[Any] = []
-    while _is(plan, "Filter"):
-        conditions.extend(_parts(plan.condition()))
-        plan = plan.child()
-    return conditions
 
 
 def _parts(condition: Any) -> list[Any]:

@@ -456,15 +456,10 @@ class DeltaStore(
         return fitted
 
     def _searched(self, transaction: Transaction, bounds: str, window: str = "") -> tuple[Any, Any]:
-        """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on.
-
-        The bounds only say where the keys can be. The window says which rows count.
-        """
+        """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
         files = transaction.reads(merging.within(transaction.frame(transaction.none()), bounds, window))
-        # Bounds that leave out no file would only be asked of every row.
-        asked = "" if transaction.are_all(files) else bounds
-        rows = merging.within(transaction.frame(files), asked, window)
         # A column that the transaction itself adds is not in the version that it reads.
+        rows = merging.within(transaction.frame(files), bounds, window)
         return files, frames.with_columns_of(rows, transaction.schema)
 
     def _inserted(

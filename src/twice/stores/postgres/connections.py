@@ -33,8 +33,15 @@ _USUAL = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60s",
 }
-# Without these a value would not be written the same on every server; they come last.
-_FIXED = {"timezone": "UTC", "datestyle": "ISO", "intervalstyle": "iso_8601", "extra_float_digits": "1"}
+# Without these a value would not be written the same on every server, or a statement would not see what was committed
+# while it waited for a lock; they come last.
+_FIXED = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "default_transaction_isolation": r"read\ committed",
+}
 _SAMPLE = 200
 _STORE = "The PostgreSQL store"
 
@@ -100,6 +107,8 @@ def nothing_lands(what: str) -> Iterator[None]:
         raise Misuse(
             f"PostgreSQL refuses what {what} needs: {message(error)}.", _detail(error), "Correct it and run again."
         ) from error
+    except errors.ObjectNotInPrerequisiteState as error:
+        raise _refused(what, error) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise NotPublished(
             f"The connection to PostgreSQL broke, or a statement was stopped: {message(error)}",
@@ -107,11 +116,7 @@ def nothing_lands(what: str) -> Iterator[None]:
             "Run again.",
         ) from error
     except psycopg.Error as error:
-        raise NotPublished(
-            f"PostgreSQL refuses the rows of {what}: {message(error)}.",
-            " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
-            "Correct the rows in the transform, or the table.",
-        ) from error
+        raise _refused(what, error) from error
 
 
 @contextmanager
@@ -125,6 +130,14 @@ def readable(what: str) -> Iterator[None]:
         yield
     except errors.InsufficientPrivilege as error:
         raise _lacks_right(what, error) from error
+
+
+def _refused(what: str, error: psycopg.Error) -> NotPublished:
+    return NotPublished(
+        f"PostgreSQL refuses the rows of {what}: {message(error)}.",
+        " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
+        "Correct the rows in the transform, or the table.",
+    )
 
 
 def _lacks_right(what: str, error: psycopg.Error) -> Misuse:

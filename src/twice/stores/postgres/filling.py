@@ -16,6 +16,8 @@ from twice.stores.postgres.sources import Shared
 if TYPE_CHECKING:
     from twice.stores.postgres.publishing import Change
 
+_VACUUMED_AS_OTHERS = "alter table {} reset (autovacuum_enabled, toast.autovacuum_enabled)"
+
 
 def shape(connection: Connection, name: Name, fits: Fitted) -> None:
     """Make the table, or give it its new columns."""
@@ -48,6 +50,7 @@ def take_staged(connection: Connection, change: Change) -> Change | None:
     if shared is None or not _held_alone(connection, shared.name):
         return None
     shared.clean(connection)
+    connection.execute(sql.SQL(_VACUUMED_AS_OTHERS).format(shared.name.sql))
     named = sql.Identifier(change.name.table)
     connection.execute(sql.SQL("alter table {} rename to {}").format(shared.name.sql, named))
     return replace(change, source=replace(change.source, stored=()))

@@ -6,7 +6,6 @@ They are named by target and attempt, so that what a dead attempt left behind is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from psycopg import errors, sql
 
@@ -14,14 +13,15 @@ from twice.runs import digest
 from twice.stores.postgres.connections import Connection, connected
 from twice.stores.postgres.names import MOST_BYTES, Name
 
-_STAGED = "twice_s"
+STAGED = "twice_s"
 # A task that does not count may still write to a table that is dropped; `twice tidy` drops it then.
-_MOMENT = "1s"
+# It is longer than the second after which the server lets a vacuum of its own give way.
+_MOMENT = "3s"
 
 
 def prefix_of(name: Name, attempt: str = "") -> str:
     """Return how the staged tables of a target begin, of one attempt if it is named."""
-    prefix = f"{_STAGED}_{digest(name.table)[:8]}_{attempt}"
+    prefix = f"{STAGED}_{digest(name.table)[:8]}_{attempt}"
     if len(prefix.encode()) > MOST_BYTES:
         raise AssertionError("an attempt's name is short")
     return prefix
@@ -39,21 +39,20 @@ def found(connection: Connection, name: Name, attempt: str = "") -> list[tuple[N
     return [(Name(name.schema, table), table[skipped:].rsplit("_", 2)[0], int(size)) for table, size in found]
 
 
-def drop(connection: Connection, tables: Iterable[Name]) -> None:
-    """Drop staged tables that nobody publishes any more."""
+def drop(connection: Connection, tables: Iterable[Name]) -> list[Name]:
+    """Drop staged tables that nobody publishes any more; return those to which somebody still writes, and which stay."""
+    left = []
     for table in tables:
-        connection.execute(sql.SQL("drop table if exists {}").format(table.sql))
-
-
-def drop_now(connection: Connection, tables: Iterable[Name]) -> None:
-    """Drop staged tables, unless somebody still writes to them; then `twice tidy` does it."""
-    for table in tables:
-        with suppress(errors.LockNotAvailable), connection.transaction():
-            connection.execute("select set_config('lock_timeout', %s, true)", [_MOMENT])
-            drop(connection, [table])
+        try:
+            with connection.transaction():
+                connection.execute("select set_config('lock_timeout', %s, true)", [_MOMENT])
+                connection.execute(sql.SQL("drop table if exists {}").format(table.sql))
+        except errors.LockNotAvailable:
+            left.append(table)
+    return left
 
 
 def discard(url: str, name: Name, attempt: str) -> None:
     """Drop what an attempt staged."""
     with connected(url) as connection:
-        drop_now(connection, [table for table, _, _ in found(connection, name, attempt)])
+        drop(connection, [table for table, _, _ in found(connection, name, attempt)])

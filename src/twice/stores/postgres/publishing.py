@@ -149,7 +149,7 @@ def _drop_staged(connection: Connection, staged: Staged) -> None:
     """Drop the tables whose rows were published; if that fails, `twice tidy` does it."""
     with suppress(psycopg.Error):
         for part in _tables(staged):
-            leftovers.drop_now(connection, [table for stored in part.source.stored for table in stored.tables])
+            leftovers.drop(connection, [table for stored in part.source.stored for table in stored.tables])
 
 
 def _in_transaction(
@@ -289,7 +289,7 @@ def _apply(
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
-    deleted = 0 if taken else _make_room(connection, change, work)
+    deleted = _make_room(connection, change, work) if change.fits.table else 0
     filling.insert(connection, name, taken or change, place)
     return Changed(change.source.count, 0, deleted), notes
 

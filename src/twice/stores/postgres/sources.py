@@ -97,7 +97,7 @@ class Shared(Stored):
         """
         found = connection.execute(sql.SQL("select by, rows from {}").format(self.journal.sql)).fetchall()
         noted: dict[int, int] = dict(found)
-        self.compare(sum(noted.get(number, 0) for number in self.by))
+        self.compare(sum(noted.get(number, 0) for number in set(self.by)))
         others = [number for number in noted if number not in self.by]
         if others:
             connection.execute(sql.SQL("delete from {} where {}").format(self.name.sql, self._written_by(others)))

@@ -29,14 +29,21 @@ from twice.stores.postgres.rows import held, is_frame, kinds_of
 from twice.stores.postgres.sources import Source
 from twice.stores.postgres.strays import told_by_tasks
 
+_REPLICATED = "select exists (select from pg_publication where puballtables)"
+_REPLICATED_BY_SCHEMA = """
+    or exists (select from pg_publication_namespace p where p.pnnspid = (select oid from pg_namespace where nspname = %(schema)s))
+"""
+_SCHEMAS_SINCE = 150_000
+
 
 class Stager:
-    """Stages the rows of one attempt for one table."""
+    """Stages the rows of one attempt for one table; where it is one of several, as those of the target `home`."""
 
-    def __init__(self, url: str, name: Name, work: Work) -> None:
+    def __init__(self, url: str, name: Name, work: Work, home: Name | None = None) -> None:
         self.url = url
         self.name = name
         self.work = work
+        self.home = home or name
         self.place: Place | None = None
 
     def table(self, rows: Rows) -> Staged:
@@ -148,6 +155,7 @@ class Stager:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
             table = self._columns(connection, is_version=is_version)
+            may_become_table = not (table or rule or is_version) and self._may_be_renamed(connection)
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
@@ -156,8 +164,7 @@ class Stager:
         fits = fitted(given, table, self.work, tuple(besides))
         if is_frame(rows):
             fits = nested_as_text(fits)
-        becomes_table = not (fits.table or self.place or rule or is_version) and fits.source == fits.types
-        source = self._source(rows, fits, bounds, is_new=becomes_table)
+        source = self._source(rows, fits, bounds, is_new=may_become_table and fits.source == fits.types)
         reach("postgres.staged")
         explaining = misfits.named(self.url, [(source, fits)], self.work.name)
         with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
@@ -180,8 +187,19 @@ class Stager:
     def _source(self, rows: Rows, fits: Fitted, bounds: Slice | None, *, is_new: bool) -> Source:
         if is_frame(rows):
             within = told_by_tasks(bounds, fits)
-            return tasks.staged(self.url, self.name, self.work, rows, fits.source, within, is_new=is_new)
+            return tasks.staged(self.url, self.home, self.work, rows, fits.source, within, is_new=is_new)
         return Source(fits.source, held(rows))
+
+    def _may_be_renamed(self, connection: Connection) -> bool:
+        """Tell whether a staged table may become the table: it is beside it, and nobody is told of what it is filled with.
+
+        Where all tables of a schema are replicated, subscribers would get the rows under a name that they do not know.
+        """
+        if self.place or self.name.schema != self.home.schema:
+            return False
+        by_schema = _REPLICATED_BY_SCHEMA if connection.info.server_version >= _SCHEMAS_SINCE else ""
+        query = _REPLICATED + by_schema
+        return not one(connection.execute(query, {"schema": self.name.schema}))[0]
 
 
 def _kinds_of_table(table: Sequence[Column], besides: Sequence[str]) -> Mapping[str, str]:

@@ -116,11 +116,11 @@ class PostgresStore(
             self._schema = self._schema or bookkeeping.schema_of(connection)
         return names.parse(name, self._schema)
 
-    def _stager(self, work: Work) -> Stager:
+    def _stager(self, work: Work, home: str = "") -> Stager:
         name = self._name(work.name)
         from twice.stores.postgres.staging import Stager
 
-        return Stager(self._url, name, work)
+        return Stager(self._url, name, work, self._name(home) if home else None)
 
     def look(self, name: str) -> Sight:
         """Read the receipts, in one statement."""
@@ -181,10 +181,11 @@ class PostgresStore(
 
     def stage_tables(self, work: Work, rows: Mapping[str, Rows], lineage: str | None) -> Staged:
         """Stage the rows of several tables; a name with a schema is a table of its own, another is under the target."""
-        staged = [
-            self.stage_append(replace(work, name=name if "." in name else f"{work.name}/{name}"), part, lineage, None)
-            for name, part in rows.items()
-        ]
+        staged = []
+        for name, part in rows.items():
+            table = replace(work, name=name if "." in name else f"{work.name}/{name}")
+            named = self.labelled(part, lineage, work.slot) if lineage else part
+            staged.append(self._stager(table, work.name).append(named, lineage, None))
         first, *others = (one.handle for one in staged)
         return Staged(sum(one.rows for one in staged), handle=replace(first, others=tuple(others)))
 

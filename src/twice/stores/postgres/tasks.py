@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _FEW_BYTES = 256 * 1024
 _ANSWER = "partition int, task bigint, name string, rows bigint, by bigint, strays bigint, held binary"
 _NUMBERS = count()
+# A vacuum would hold the table while it is published.
+_NOT_VACUUMED = sql.SQL("autovacuum_enabled = false, toast.autovacuum_enabled = false")
 # As it stands in a row: without the epoch.
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
 _SAID = re.compile(r"ERROR:\s+([^\n]+)")
@@ -81,7 +83,8 @@ class Together:
         number = next(_NUMBERS)
         table, journal = (Name(schema, checked(f"{prefix}_{what}_{number}")) for what in ("all", "by"))
         with connected(url) as connection, nothing_lands(work.name), connection.transaction():
-            connection.execute(sql.SQL("create table {} ({})").format(table.sql, definitions(types)))
+            made = sql.SQL("create table {} ({}) with ({})").format(table.sql, definitions(types), _NOT_VACUUMED)
+            connection.execute(made)
             connection.execute(sql.SQL("create table {} (by bigint, rows bigint)").format(journal.sql))
             file = file_of(connection, table)
         reach("postgres.staging.made")
@@ -90,7 +93,7 @@ class Together:
     def drop(self, url: str) -> None:
         """Drop both tables: no task needed them."""
         with connected(url) as connection:
-            leftovers.drop_now(connection, [self.table, self.journal])
+            leftovers.drop(connection, [self.table, self.journal])
 
     def filled(self, answers: Sequence[Any]) -> Shared:
         """Say what the tasks that count put there."""
@@ -100,7 +103,7 @@ class Together:
 
 def staged(
     url: str,
-    name: Name,
+    home: Name,
     work: Work,
     rows: Any,
     types: Mapping[str, str],
@@ -108,10 +111,13 @@ def staged(
     *,
     is_new: bool,
 ) -> Source:
-    """Write the rows of a frame in one pass, and say where each partition's are; those of a new table are together."""
-    prefix = leftovers.prefix_of(name, work.attempt)
-    together = Together.made(url, name.schema, prefix, work, types) if is_new else None
-    staging = Staging(address_of(url), name.schema, prefix, types, together, within)
+    """Write the rows of a frame in one pass, and say where each partition's are; those of a new table are together.
+
+    The tables are beside the target `home`, and named by it.
+    """
+    prefix = leftovers.prefix_of(home, work.attempt)
+    together = Together.made(url, home.schema, prefix, work, types) if is_new else None
+    staging = Staging(address_of(url), home.schema, prefix, types, together, within)
     try:
         answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
     except Exception as error:
@@ -119,7 +125,7 @@ def staged(
     parts = _one_a_partition(answers)
     few = [_from_bytes(part["held"]) for part in parts if part["held"]]
     filled = [part for part in parts if part["name"]]
-    stored: tuple[Stored, ...] = tuple(Stored(Name(name.schema, part["name"]), part["rows"]) for part in filled)
+    stored: tuple[Stored, ...] = tuple(Stored(Name(home.schema, part["name"]), part["rows"]) for part in filled)
     if together and filled:
         stored = (together.filled(filled),)
     elif together:
@@ -151,6 +157,12 @@ def _refused(error: Exception, work: Work, rows: DataFrame) -> NotPublished | No
     said = _SAID.search(str(error))
     if said is None:
         return None
+    if leftovers.STAGED in said[1]:
+        return NotPublished(
+            f"A table in which rows of {work.name} were staged is gone: {said[1].strip()}.",
+            "A tidy swept it, or somebody dropped it; nothing was published, and the target is as it was.",
+            "Run again.",
+        )
     where = _WHERE.search(str(error))
     column_of = f" in the column {where[1]!r}" if where else ""
     # Of the texts that Spark holds, PostgreSQL takes all but those with NUL.

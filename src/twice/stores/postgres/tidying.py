@@ -7,6 +7,7 @@ woken up, its publish finds its name there and is refused: it never publishes fr
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from twice.abilities import Swept
 from twice.faults import reach
@@ -52,20 +53,27 @@ def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
     with connected(url) as connection:
         dead = [one for one in leftovers.found(connection, name) if one[1] not in live]
         attempts = tuple(sorted({attempt for _, attempt, _ in dead}))
-        swept = Swept(len(dead), sum(size for _, _, size in dead), attempts)
         if dry_run:
-            return swept
+            return _swept(dead, [])
         # Before the first publish there is no head; an attempt that wakes up then finds its tables gone.
         kept = books.are_there(connection)
         if kept and attempts:
             values = {"target": name.table, "attempts": json.dumps(attempts)}
             connection.execute(books.filled_in(_SWEEPING), values)
         reach("postgres.sweep.named")
-        leftovers.drop(connection, [table for table, _, _ in dead])
+        left = leftovers.drop(connection, [table for table, _, _ in dead])
         reach("postgres.swept")
         if kept:
             connection.execute(books.filled_in(_COUNTED), {"target": name.table})
-    return swept
+    return _swept(dead, left)
+
+
+def _swept(dead: Sequence[tuple[Name, str, int]], left: Sequence[Name]) -> Swept:
+    """Say what went, and that tables to which somebody still writes stay for the next time."""
+    gone = [one for one in dead if one[0] not in left]
+    notes = (f"{len(left)} staged tables are still written to, by tasks of a run that ended",) if left else ()
+    attempts = tuple(sorted({attempt for _, attempt, _ in gone}))
+    return Swept(len(gone), sum(size for _, _, size in gone), attempts, notes)
 
 
 def tidy_history(url: str, name: Name, *, keep_days: float, dry_run: bool) -> Swept:
