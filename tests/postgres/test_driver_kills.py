@@ -1,6 +1,6 @@
 """What does SIGKILL of a whole Spark driver, its JVM included, or of its server, do to a table of PostgreSQL?
 
-The rows are staged by tasks, in tables that are not logged. Thirty drivers under `make prove`, one of them under `make test`.
+The rows are staged by tasks, in tables that are not logged, or in the one that becomes the table. Thirty drivers under `make prove`, one of them under `make test`.
 """
 
 import random
@@ -94,6 +94,29 @@ def test_a_driver_that_is_killed_leaves_the_table_whole_and_nothing_after_tidy(p
     project.tidy()
     assert project.tables() == tables
     print(f"\ndriver {number}, seed {SEED + number}: killed at {fatal}")
+
+
+FIRST_LOAD = ("postgres.staging.made", "postgres.staged", "postgres.commit.before", "postgres.commit.after")
+
+
+@pytest.mark.parametrize(
+    "point", ["postgres.table.made", *(pytest.param(one, marks=pytest.mark.prove) for one in FIRST_LOAD)]
+)
+def test_a_driver_that_is_killed_at_its_first_load_leaves_no_table_or_all_of_it(tmp_path, postgres_server, point):
+    project = Project(tmp_path / "project", postgres_server)
+    project.next_edition()
+    ended = project.run(f"kill:{point}")
+    assert ended.code == -signal.SIGKILL, ended.output
+    is_there = ("public", "lake__visits") in project.tables()
+    assert is_there == (point == "postgres.commit.after")
+    before = project.rows() if is_there else None
+    again = project.run()
+    assert again.code == 0, again.output
+    after = project.rows()
+    assert before in (None, after)
+    assert len(after) == len({visit for visit, _ in after}) > ROWS // 2
+    project.tidy()
+    assert not [table for _, table in project.tables() if table.startswith("twice_s_")]
 
 
 @pytest.mark.parametrize(
