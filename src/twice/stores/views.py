@@ -285,8 +285,9 @@ class Views:
         parent, _, label = work.name.rpartition("/")
         view = view_at(self.table(parent))
         others = [one.name for one in view.members if one.name != label and not one.covers] if view else []
-        filled = [name for name in others if self.look(f"{parent}/{name}").exists]
-        return self.fit_to(work, rows, self.schema_of(f"{parent}/{filled[-1]}")) if filled else rows
+        # From the newest on, and no further: a view may unite hundreds of tables.
+        newest = next((name for name in reversed(others) if self.look(f"{parent}/{name}").exists), None)
+        return rows if newest is None else self.fit_to(work, rows, self.schema_of(f"{parent}/{newest}"))
 
     # ---------------------------------------------------------------- one table that is current
 
