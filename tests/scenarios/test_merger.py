@@ -236,10 +236,25 @@ def test_partitions_that_look_alike_stay_apart(make_world):
 
 
 @pytest.mark.stores("parquet", "delta")
-def test_a_source_that_is_too_large_to_be_sent_merges_alike(devices, monkeypatch):
-    from twice.stores import merging
+def test_keys_that_have_one_hash_are_told_apart(devices, monkeypatch):
+    from pyspark.sql import functions as F
 
-    monkeypatch.setattr(merging, "_ROWS_SENT_AT_MOST", 0)
+    monkeypatch.setattr(F, "xxhash64", lambda *columns: F.length(F.concat_ws("|", *columns)).cast("bigint"))
+    merge(devices, "2024-09-20", [("ab", "one", "c"), ("ac", "two", "c"), ("abcd", "three", "c")])
+    merge(devices, "2024-09-21", [("ac", "two, changed", "c"), ("ad", "new", "c")])
+    assert table(devices) == [
+        ("ab", "one", "c"),
+        ("abcd", "three", "c"),
+        ("ac", "two, changed", "c"),
+        ("ad", "new", "c"),
+    ]
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_a_source_that_is_too_large_to_be_sent_merges_alike(devices, monkeypatch):
+    from twice.stores import preparing
+
+    monkeypatch.setattr(preparing, "_BYTES_SENT_AT_MOST", 0)
     merge(devices, "2024-09-20", D1)
     merge(devices, "2024-09-21", D2)
     assert table(devices) == sorted(D2, key=repr)

@@ -2,12 +2,15 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 import twice
 from twice.errors import NotPublished
 from twice.faults import Died, armed, dying_at
+from twice.merges import MergeRule
+from twice.stores import preparing
 from twice.stores.delta.jvm import Transaction
 from worlds import once_at
 
@@ -269,3 +272,19 @@ def test_keys_of_every_type_are_found_again(make_world, typed, keys):
         world.put_rows(day, [{"id": "a", "day": day}])
         world.run(day)
         assert len(world.records()) == len(KEYS[typed])
+
+
+def test_what_travels_is_told_by_its_size_and_not_by_its_rows(spark):
+    few_large = spark.range(1000).selectExpr("id", "repeat('x', 1000) AS text")
+    source = preparing.prepared(few_large, MergeRule(("id",)))
+    assert 1_000_000 < source.size < 3_000_000
+    assert source.is_light
+    assert not replace(source, size=200 * source.size).is_light
+    assert not replace(source, count=2_000_000).is_light
+
+
+def test_a_range_of_texts_chooses_files_and_is_not_asked_of_rows(spark):
+    rows = spark.createDataFrame([("b", 7, "p"), ("d", 9, "p")], "word string, n int, part string")
+    source = preparing.prepared(rows, MergeRule(("word", "n", "part")), ["part"])
+    assert source.bounds == "`word` >= 'b' AND `word` <= 'd' AND `n` >= 7 AND `n` <= 9 AND `part` IN ('p')"
+    assert source.quick_bounds == "`n` >= 7 AND `n` <= 9 AND `part` IN ('p')"

@@ -55,6 +55,17 @@ def united(rows: Sequence[Any]) -> DataFrame:
     return united(rows[:half]).unionByName(united(rows[half:]), allowMissingColumns=True)
 
 
+def held_bytes(rows: DataFrame) -> int:
+    """Return how large the rows are that were computed and kept for a frame, as the executors hold them."""
+    frame: Any = rows
+    context: Any = rows.sparkSession.sparkContext
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    found = [leaves.apply(number) for number in range(leaves.size())]
+    kept_here = {leaf.rdd().id() for leaf in found if leaf.getClass().getSimpleName() == "LogicalRDD"}
+    held = context._jsc.sc().getRDDStorageInfo()
+    return sum(int(info.memSize()) + int(info.diskSize()) for info in held if info.id() in kept_here)
+
+
 def kept(spark: SparkSession, name: str, seen: Hashable, make: Callable[[], Rows]) -> DataFrame:
     """Make a frame, or take the one that the session keeps while what it was made of is the same.
 

@@ -7,7 +7,7 @@ Stores write only those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from twice.merges import (
     refuse_repeated,
 )
 from twice.slices import quoted
-from twice.stores.preparing import BATCH, Source, any_null, digest_of, is_unordered, joined_digest
+from twice.stores.preparing import BATCH, KEYS_SENT_AT_MOST, Source, any_null, digest_of, is_unordered, joined_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,16 +32,13 @@ _COPIES = "_twice_copies"
 _THERE = "_twice_there_"
 _STEPS = "_twice_steps"
 _ROW = "_twice_row"
-_HASH = "_twice_hash"
+_KEY = "_twice_key_"
 _AFTER = "_twice_after"
 _SAMPLE = 5
 _ROWS_A_FILE = 1_000_000
 # Zero and NaN are equal to others that have another hash, and so are texts of a collation.
 _NUMBERS = ("bigint", "int", "smallint", "tinyint", "date")
 _HASHED = (*_NUMBERS, "string", "timestamp", "timestamp_ntz", "decimal", "binary", "boolean")
-# Keys, and whole rows, that a driver and its executors hold without being noticed.
-_KEYS_SENT_AT_MOST = 1_000_000
-_ROWS_SENT_AT_MOST = 250_000
 
 
 @dataclass(frozen=True)
@@ -100,9 +97,7 @@ def within(target: DataFrame, *conditions: str) -> DataFrame:
 
 def without(target: DataFrame, changed: Changes, rule: MergeRule) -> DataFrame:
     """Return the rows of the table that do not change, in the columns that it keeps."""
-    keys = changed.matched.select(*map(quoted, rule.keys))
-    sent = _hinted(keys, changed.total - changed.inserted)
-    return target.join(sent, list(rule.keys), "left_anti").select(*map(quoted, target.columns))
+    return _by_keys(target, changed.matched, changed.total - changed.inserted, rule, "left_anti")
 
 
 def changes(source: Source, target: DataFrame, rule: MergeRule, *, with_places: bool = False) -> Changes:
@@ -117,12 +112,11 @@ def changes(source: Source, target: DataFrame, rule: MergeRule, *, with_places: 
     located = _with_file(target, with_index=with_places)
     place = [INDEX] if with_places else []
     # Of rows that are too many to travel the keys do, and leave less of the table to be joined.
-    searched = located if source.count <= _ROWS_SENT_AT_MOST else _hits(source, located, rule)
+    searched = located if source.is_light else _hits(source, located, rule)
     there = searched.select(
         *(F.col(quoted(column)).alias(f"{_THERE}{number}") for number, column in enumerate(columns)), FILE, *place
     )
-    on = [rows[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
-    joined = _hinted(rows, source.count, _ROWS_SENT_AT_MOST).join(there, on, "inner")
+    joined = _meeting(source, there, {key: f"{_THERE}{columns.index(key)}" for key in rule.keys})
     found = joined.select(
         *(rows[quoted(column)] for column in columns),
         _action(rows, there, columns, rule).alias(ACTION),
@@ -140,6 +134,18 @@ def changes(source: Source, target: DataFrame, rule: MergeRule, *, with_places: 
     return _counted_changes(found, lacking.where(f"{ACTION} IS NOT NULL"), counts["inserted"], groups)
 
 
+def _meeting(source: Source, there: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Join the source with the rows of the table that have the same key, which has other names there."""
+    from pyspark.sql import functions as F
+
+    rows = source.rows
+    pairs = [(rows[quoted(key)], there[name]) for key, name in names.items()]
+    if not source.is_light:
+        return rows.join(there, _equal_keys(pairs), "inner")
+    by_hash = _are_hashed(rows, there, names)
+    return F.broadcast(rows).join(there, _equal_hashes(pairs) if by_hash else _equal_keys(pairs), "inner")
+
+
 def _is_all_of(source: Source, groups: Sequence[Any]) -> bool:
     """Tell whether the table holds every key of the source, and each of them once."""
     return sum(row["n"] for row in groups) == source.count and joined_digest(groups) == source.digest
@@ -149,8 +155,7 @@ def _lacking(source: Source, found: DataFrame, columns: Sequence[str], rule: Mer
     """Return the source rows whose key the table lacks; those that are deleted already have nothing to do."""
     from pyspark.sql import functions as F
 
-    keys = found.select(*map(quoted, rule.keys))
-    rows = source.rows.join(_hinted(keys, source.count), list(rule.keys), "left_anti")
+    rows = _by_keys(source.rows, found, source.count, rule, "left_anti")
     # The live guard: a deleted row that is not there stays away, also when its batch is replayed.
     action = F.when(~_is_gone(rows, rule), F.lit(INSERT)).alias(ACTION)
     return rows.select(*(rows[quoted(column)] for column in columns), action).localCheckpoint(eager=False)
@@ -194,7 +199,7 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     there = _there(source, target, columns, rule)
     steps = _steps(rows, [name for name in rows.columns if name != BATCH], rule)
     on = [steps[quoted(key)] == there[f"{_THERE}{columns.index(key)}"] for key in rule.keys]
-    joined = steps.join(_hinted(there, source.count, _ROWS_SENT_AT_MOST), on, "left")
+    joined = steps.join(F.broadcast(there) if source.is_light else there, on, "left")
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     before = F.struct(*(there[f"{_THERE}{number}"].alias(name) for number, name in enumerate(columns)))
     folded = joined.withColumn(
@@ -258,7 +263,7 @@ def from_history(
     else:
         replaced = history.where(F.col(LABEL) == F.lit(editions.replaced)).select(*keys)
         touched = source.rows.select(*keys).union(replaced)
-        counting = counting.join(_hinted(touched.distinct(), source.count), list(rule.keys), "left_semi")
+        counting = _by_keys(counting, touched.distinct(), source.count, rule, "left_semi")
     steps = _steps(counting, source.rows.columns, rule)
     kinds = {field.name: field.dataType.simpleString() for field in source.rows.schema.fields}
     nothing = F.lit(None).cast("struct<" + ",".join(f"{quoted(name)}:{kinds[name]}" for name in columns) + ">")
@@ -374,8 +379,7 @@ def _equal(one: Column, other: Column, kind: Any) -> Column:
 
 def missing(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the source rows whose key is not in the table."""
-    hits = _hits(source, target, rule).select(*map(quoted, rule.keys))
-    return source.rows.join(_hinted(hits, source.count), _equal_keys(rule), "left_anti")
+    return _by_keys(source.rows, _hits(source, target, rule), source.count, rule, "left_anti")
 
 
 def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
@@ -384,38 +388,41 @@ def _hits(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:
     Joined with the table, a small source travels to it. Spark would otherwise shuffle the whole
     table, since it never sends the left side of an outer or anti join.
     """
-    keys = source.rows.select(*(source.rows[quoted(key)] for key in rule.keys))
-    if source.count <= _KEYS_SENT_AT_MOST and _are_hashed(keys, target):
-        target = _with_hash_among(target, keys, rule)
-    return target.join(_hinted(keys, source.count), _equal_keys(rule), "left_semi")
+    return _by_keys(target, source.rows, source.count, rule, "left_semi")
 
 
-def _with_hash_among(target: DataFrame, keys: DataFrame, rule: MergeRule) -> DataFrame:
-    """Return the rows of the table whose key has the hash of one in the source: nearly none that has another key.
+def _by_keys(rows: DataFrame, others: DataFrame, count: int, rule: MergeRule, how: str) -> DataFrame:
+    """Return the rows whose key is among others, or is not; few of those travel."""
+    from pyspark.sql import functions as F
 
-    To look for a 64-bit number in a broadcast takes a third of the time that a text takes, and nearly all rows are asked.
+    names = {key: f"{_KEY}{number}" for number, key in enumerate(rule.keys)}
+    keys = others.select(*(others[quoted(key)].alias(name) for key, name in names.items()))
+    pairs = [(rows[quoted(key)], keys[name]) for key, name in names.items()]
+    if count > KEYS_SENT_AT_MOST:
+        return rows.join(keys, _equal_keys(pairs), how)
+    by_hash = _are_hashed(rows, keys, names)
+    return rows.join(F.broadcast(keys), _equal_hashes(pairs) if by_hash else _equal_keys(pairs), how)
+
+
+def _equal_keys(pairs: Sequence[tuple[Column, Column]]) -> list[Column]:
+    """Keys are compared by `=`: a source key is never NULL, and so finds no row whose key is."""
+    return [one == other for one, other in pairs]
+
+
+def _equal_hashes(pairs: Sequence[tuple[Column, Column]]) -> list[Column]:
+    """Say that keys are equal so that Spark looks for a 64-bit number, which it finds in a broadcast three times as fast as a text.
+
+    Keys that have only the number in common are told apart by two comparisons: an equality would itself be looked for.
     """
     from pyspark.sql import functions as F
 
-    hashed = F.xxhash64(*map(quoted, rule.keys)).alias(_HASH)
-    found = target.select("*", hashed).join(F.broadcast(keys.select(hashed)), [_HASH], "left_semi")
-    return found.drop(_HASH)
+    one, other = (F.xxhash64(*side) for side in zip(*pairs, strict=True))
+    return [one == other, *(part for key, found in pairs for part in (key >= found, key <= found))]
 
 
-def _are_hashed(keys: DataFrame, target: DataFrame) -> bool:
+def _are_hashed(rows: DataFrame, there: DataFrame, names: Mapping[str, str]) -> bool:
     """Tell whether equal keys have equal hashes, and a hash is quicker to look for than the keys themselves."""
-    if any(target.schema[field.name].dataType != field.dataType for field in keys.schema.fields):
+    if any(there.schema[name].dataType != rows.schema[key].dataType for key, name in names.items()):
         return False
-    kinds = [field.dataType.simpleString().partition("(")[0] for field in keys.schema.fields]
+    kinds = [rows.schema[key].dataType.simpleString().partition("(")[0] for key in names]
     return all(kind in _HASHED for kind in kinds) and not (len(kinds) == 1 and kinds[0] in _NUMBERS)
-
-
-def _equal_keys(rule: MergeRule) -> list[str]:
-    """Keys are compared by `=`: a source key is never NULL, and so finds no row whose key is."""
-    return list(rule.keys)
-
-
-def _hinted(rows: DataFrame, count: int, at_most: int = _KEYS_SENT_AT_MOST) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return F.broadcast(rows) if count <= at_most else rows

@@ -6,7 +6,7 @@ which the table has to be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twice.abilities import LookBack
 from twice.merges import MergeRule, refuse_duplicates, refuse_null_keys, refuse_null_order
 from twice.slices import moment_literal, quoted, string_literal
-from twice.stores.frames import types, united
+from twice.stores.frames import held_bytes, types, united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,13 +26,18 @@ _AGAIN = "_twice_again"
 _BATCHES_AT_ONCE = 20
 _SAMPLE = 5
 _LISTED_VALUES = 100
+# Keys, and whole rows, that a driver and its executors hold without being noticed.
+KEYS_SENT_AT_MOST = 1_000_000
+_BYTES_SENT_AT_MOST = 128 * 1024 * 1024
+_TEXT_RANGES = (">= '", "<= '")
 
 
 @dataclass(frozen=True)
 class Source:
     """Checked source rows, computed once, and the part of the table in which their keys may be.
 
-    `batches` are the rows of each of several batches; `rows` may be fewer, if only the last of a key are left.
+    `batches` are the rows of each of several batches; `rows` may be fewer, if only the last of a key are left. `size` is that
+    of the rows in bytes, as executors hold them.
     """
 
     rows: DataFrame
@@ -40,6 +45,12 @@ class Source:
     tests: tuple[tuple[str, str], ...]
     batches: tuple[int, ...] = ()
     digest: tuple[int, Decimal] = (0, Decimal(0))
+    size: int = 0
+
+    @property
+    def is_light(self) -> bool:
+        """Tell whether a driver and its executors can hold all rows without being noticed."""
+        return self.count <= KEYS_SENT_AT_MOST and self.size <= _BYTES_SENT_AT_MOST
 
     @property
     def given(self) -> int:
@@ -49,7 +60,12 @@ class Source:
     @property
     def bounds(self) -> str:
         """A condition with literals that every row of the table with a key of the source fulfils."""
-        return " AND ".join(f"{quoted(key)} {test}" for key, test in self.tests)
+        return _all_of(self.tests)
+
+    @property
+    def quick_bounds(self) -> str:
+        """Those of the bounds that are worth asking of every row of a file that was chosen by all of them: texts are slow."""
+        return _all_of((key, test) for key, test in self.tests if not test.startswith(_TEXT_RANGES))
 
     def meets(self, rule: MergeRule, table: str, source: str) -> str:
         """Return the condition under which a row of the table meets one of the source."""
@@ -114,7 +130,8 @@ def _checked_source(kept: DataFrame, rule: MergeRule, layout: Sequence[str], by:
     if facts["repeated"]:
         sample = groups.where("_twice_n > 1").limit(_SAMPLE).collect()
         refuse_duplicates(facts["repeated"], [row.asDict() for row in sample], rule)
-    return Source(kept, facts["rows"] or 0, _tests(facts, _bounded(kept, rule)), digest=joined_digest(found))
+    tests = _tests(facts, _bounded(kept, rule))
+    return Source(kept, facts["rows"] or 0, tests, digest=joined_digest(found), size=held_bytes(kept))
 
 
 def _last_of_each_key(numbered: DataFrame, rule: MergeRule, layout: Sequence[str], batches: int) -> Source:
@@ -148,6 +165,7 @@ def _last_of_each_key(numbered: DataFrame, rule: MergeRule, layout: Sequence[str
         _tests(_overall(found, _bounded(kept, rule)), _bounded(kept, rule)),
         tuple(counts.get(number, 0) for number in range(batches)),
         joined_digest(found),
+        held_bytes(kept),
     )
 
 
@@ -238,6 +256,10 @@ def _tests(facts: Mapping[str, Any], keys: Sequence[tuple[int, str]]) -> tuple[t
             # Not BETWEEN: Delta skips no files by it where a plan is not optimised.
             tests.extend([(key, f">= {literal(low)}"), (key, f"<= {literal(high)}")])
     return tuple(tests)
+
+
+def _all_of(tests: Iterable[tuple[str, str]]) -> str:
+    return " AND ".join(f"{quoted(key)} {test}" for key, test in tests)
 
 
 def literal(value: Any) -> str:

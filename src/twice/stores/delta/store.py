@@ -300,7 +300,7 @@ class DeltaStore(
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
             transaction.reads_all()
-        files, target = self._searched(transaction, source.bounds)
+        files, target = self._searched(transaction, source)
         changes = merging.changes(source, target, rule, with_places=transaction.marks_rows)
         notes = changes.notes(source.given)
         if changes.total == changes.inserted:
@@ -367,7 +367,7 @@ class DeltaStore(
         fits = self._fitted(work, transaction, batches, rule)
         source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
         start = transaction.start(base) if base != NO_TABLE else None
-        files, there = self._searched_at(transaction, start, source.bounds) if start else (transaction.none(), None)
+        files, there = self._searched_at(transaction, start, source) if start else (transaction.none(), None)
         changes = merging.changes_of_batches(source, there, rule)
         partition_by = transaction.partition_columns if transaction.exists else list(layout)
         self._refuse_blank_texts(changes.upserts, partition_by)
@@ -420,11 +420,11 @@ class DeltaStore(
             transaction.keep_versions(work.keep_days)
         return fits
 
-    def _searched_at(self, transaction: Transaction, start: Start, bounds: str) -> tuple[Any, Any]:
+    def _searched_at(self, transaction: Transaction, start: Start, source: preparing.Source) -> tuple[Any, Any]:
         """Return the files and the rows of an older version in which keys are looked for."""
-        part = merging.within(transaction.frame(transaction.none(), start), bounds)
+        part = merging.within(transaction.frame(transaction.none(), start), source.bounds)
         files = transaction.files_of(start, part)
-        rows = merging.within(transaction.frame(files, start), bounds)
+        rows = merging.within(transaction.frame(files, start), source.quick_bounds)
         return files, frames.with_columns_of(rows, transaction.schema)
 
     def stage_missing(
@@ -436,7 +436,7 @@ class DeltaStore(
         source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
             return self._inserted(work, transaction, source.rows, layout, source)
-        _, target = self._searched(transaction, source.bounds, preparing.since(look_back, rows))
+        _, target = self._searched(transaction, source, preparing.since(look_back, rows))
         return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
 
     def _opened_for(
@@ -455,11 +455,11 @@ class DeltaStore(
             transaction.keep_versions(work.keep_days)
         return fitted
 
-    def _searched(self, transaction: Transaction, bounds: str, window: str = "") -> tuple[Any, Any]:
+    def _searched(self, transaction: Transaction, source: preparing.Source, window: str = "") -> tuple[Any, Any]:
         """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
-        files = transaction.reads(merging.within(transaction.frame(transaction.none()), bounds, window))
+        files = transaction.reads(merging.within(transaction.frame(transaction.none()), source.bounds, window))
         # A column that the transaction itself adds is not in the version that it reads.
-        rows = merging.within(transaction.frame(files), bounds, window)
+        rows = merging.within(transaction.frame(files), source.quick_bounds, window)
         return files, frames.with_columns_of(rows, transaction.schema)
 
     def _inserted(
