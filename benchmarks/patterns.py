@@ -25,8 +25,10 @@ from twice.stores import preparing
 
 DAYS = 10
 PERIODS = 200
-WARM = 3
+WARM = 6
 PERIOD_ROWS = 5_000
+FILES_A_DAY = 10
+MERGER = twice.merger(keys=["day", "visit"], partitioned_by=["day"])
 VECTORS = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
 
 
@@ -169,29 +171,47 @@ def line(name: str, result: Duel) -> None:
 def compare_merges(bench: Bench, rows: int, times: int) -> None:
     """One percent of the table changes, all of it within one day: against MERGE on the key, without and with the day."""
     head(f"merge of 1 % within one of ten days, {rows:,} rows")
-    pattern = twice.merger(keys=["day", "visit"], partitioned_by=["day"])
-    day = rows // DAYS
-    # Other rows each time, chosen by chance: those of the last time lie together in files of their own.
-    spread = f"id >= {3 * day} AND id < {4 * day} AND pmod(xxhash64(id, {{0}}), 10) = 0"
+    day, spread = rows // DAYS, spread_over_a_day(rows)
     together = f"id >= {6 * day} AND id < {7 * day} AND id DIV {rows // 100} % 10 = {{0}} % 10"
+    on_key, on_both = "t.visit = s.visit", "t.day = s.day AND t.visit = s.visit"
     cases = (
-        ("spread over the day, ON t.visit = s.visit", spread, "t.visit = s.visit", False),
-        ("spread over the day, ON t.day = s.day AND ...", spread, "t.day = s.day AND t.visit = s.visit", False),
-        ("neighbours, ON t.visit = s.visit", together, "t.visit = s.visit", False),
-        ("deletion vectors, spread, ON t.visit = s.visit", spread, "t.visit = s.visit", True),
+        ("deletion vectors, spread, ON t.visit = s.visit", spread, on_key, True),
+        ("neighbours, ON t.visit = s.visit", together, on_key, False),
+        ("spread over the day, ON t.visit = s.visit", spread, on_key, False),
+        ("spread over the day, ON t.day = s.day AND ...", spread, on_both, False),
     )
     editions = itertools.count()
     for vectors, of_one_table in itertools.groupby(cases, lambda case: case[-1]):
-        pair = bench.pair(rows, vectors=vectors)
+        pair = bench.pair(rows, files=FILES_A_DAY * DAYS, vectors=vectors)
         for name, which, on, _ in of_one_table:
             result = bench.fight(
-                lambda frame, pair=pair: bench.publish(pair, frame, pattern),
+                lambda frame, pair=pair: bench.publish(pair, frame, MERGER),
                 lambda frame, pair=pair, on=on: bench.merge_by_hand(pair, frame, on),
                 lambda _, which=which: bench.source(changes(bench, rows, which, next(editions))),
                 times,
             )
             line(name, result)
+        if not vectors:
+            line("a bare copy of the day, and no merge", bare_copies(bench, pair, rows, times))
         forget(pair)
+
+
+def spread_over_a_day(rows: int) -> str:
+    """Choose other rows each time, by chance: those of the last time lie together in files of their own."""
+    day = rows // DAYS
+    return f"id >= {3 * day} AND id < {4 * day} AND pmod(xxhash64(id, {{0}}), 10) = 0"
+
+
+def bare_copies(bench: Bench, pair: Pair, rows: int, times: int) -> Duel:
+    """What every merge without vectors has to do at least where the changes are spread: read the day and write it."""
+    there = bench.spark.read.format("delta").load(str(pair.theirs)).where("day = DATE '2024-10-04'")
+    copies = str(bench.root / "copies")
+    return bench.fight(
+        lambda _: there.write.mode("overwrite").parquet(copies),
+        lambda frame: bench.merge_by_hand(pair, frame, "t.visit = s.visit"),
+        lambda n: bench.source(changes(bench, rows, spread_over_a_day(rows), 100 + n)),
+        times,
+    )
 
 
 def changes(bench: Bench, rows: int, which: str, edition: int):
@@ -378,7 +398,8 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
 
 PARTS = {
     "dedup": compare_inserts,
-    "merge": compare_merges,
+    # A table as small as the others would show little but what Spark and Delta take for any statement.
+    "merge": lambda bench, rows, times: compare_merges(bench, 5 * rows, times),
     "identical": lambda bench, rows, _: check_identical(bench, rows // 20),
     "view": compare_views,
     "clean": compare_cleaning,

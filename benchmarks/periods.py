@@ -1,8 +1,15 @@
 """What does it cost to clean one period of a table on PostgreSQL? `python benchmarks/periods.py`.
 
 A forced load that brings no rows replaces the period's table, through Twice; by hand the rows of the period are deleted
-from one table with an index on the period, and the table is vacuumed, since the deleted rows are still in it. The same
-with ten times as many other rows. CPU is that of this process and of the whole server. No JVM is started.
+from one table, and the table is vacuumed, since the deleted rows are still in it. The same with ten times as many other
+rows. CPU is that of this process and of the whole server. No JVM is started.
+
+What a DELETE costs depends on the indexes. `--keys` tells which there are:
+
+    week,id   the one table has the primary key (week, id), each period's table (id): the same rows are refused
+    id        the one table has the primary key (id) and an index on the week, each period's table (id): by hand an id
+              is unique in all weeks, behind the view in its own
+    none      the one table has an index on the week, and no key
 """
 
 import argparse
@@ -22,7 +29,12 @@ from twice.servers.postgres import PostgresServer
 from twice.stores.postgres import PostgresStore
 
 WEEK, LABEL = "2024-01-01", "2024_w01"
-_ROWS = "select n as id, 'page ' || n % 5003 as page, n % 600 as seconds from generate_series(1, {}) n"
+_KEYS = {
+    "week,id": ["alter table by_hand add primary key (week, id)"],
+    "id": ["alter table by_hand add primary key (id)", "create index on by_hand (week)"],
+    "none": ["create index on by_hand (week)"],
+}
+_ROWS = "select n as id, 'page ' || n % 5003 as page, n % 600 as seconds from generate_series({} + 1, {} + {}) n"
 
 
 @dataclass
@@ -33,6 +45,7 @@ class Ground:
     folder: Path
     rows: int
     weeks: int
+    keys: str = "week,id"
 
     def __post_init__(self) -> None:
         self.db = psycopg.connect(self.server.url(), autocommit=True)
@@ -43,21 +56,25 @@ class Ground:
         for week in range(self.weeks):
             day = date.fromisoformat(WEEK) + timedelta(weeks=week)
             self._publish(day.isoformat(), [{"id": 0, "page": "", "seconds": 0}])
-        self.names = [
-            name for (name,) in self.db.execute("select relation from twice_members order by label").fetchall()
-        ]
-        for name in self.names:
+            if week == 0 and self.keys != "none":
+                # The tables of other periods are made like this one, and so is the one that takes its place.
+                self.db.execute(f"alter table visits__{LABEL} add primary key (id)")
+        found = self.db.execute("select relation from twice_members order by label").fetchall()
+        self.first_id = {name: number * self.rows for number, (name,) in enumerate(found)}
+        for name in self.first_id:
             self.fill(name)
-        self.db.execute("create index on by_hand (week)")
-        self.db.execute("vacuum analyze by_hand")
+        for statement in _KEYS[self.keys]:
+            self.db.execute(statement)
+        self.db.execute("vacuum analyze")
 
     def fill(self, name: str) -> None:
         """Put the rows of a period where they belong, in both."""
-        label = name.removeprefix("visits__")
+        label, first = name.removeprefix("visits__"), self.first_id[name]
+        rows = _ROWS.format(first, first, self.rows)
         if not self.db.execute(f"select 1 from {name} limit 2 offset 1").fetchone():
-            self.db.execute(f"insert into {name} (id, page, seconds) {_ROWS.format(self.rows)}")
+            self.db.execute(f"insert into {name} (id, page, seconds) {rows}")
         if not self.db.execute("select 1 from by_hand where week = %s limit 1", [label]).fetchone():
-            self.db.execute(f"insert into by_hand select '{label}', * from ({_ROWS.format(self.rows)}) r")
+            self.db.execute(f"insert into by_hand select '{label}', * from ({rows}) r")
         self.db.execute("checkpoint")
 
     def _publish(self, day: str, rows: list[dict[str, object]]) -> None:
@@ -79,35 +96,72 @@ class Ground:
         self.db.execute("delete from by_hand where week = %s", [LABEL])
         self.db.execute("vacuum by_hand")
 
+    def check(self) -> None:
+        """See that both ways did what they were to do, and that the period's table still has its key."""
+        left = self.db.execute("select count(*) from visits where id > 0").fetchone()
+        assert left == self.db.execute("select count(*) from by_hand").fetchone() == ((self.weeks - 1) * self.rows,)
+        query = "select count(*) from pg_index where indrelid = %s::regclass and indisprimary"
+        assert self.db.execute(query, [f"visits__{LABEL}"]).fetchone() == (self.keys != "none",)
+
     def measured(self, act) -> Cost:
-        """Do something once, and return what it cost here and on the server."""
-        return measured(act, lambda: tree_cpu_seconds() + server_cpu_seconds(self.server.pid))
+        """Do something once, and return what it cost here and on the server; what it wrote is its WAL."""
+        before = self._wal()
+        cost = measured(act, lambda: tree_cpu_seconds() + server_cpu_seconds(self.server.pid))
+        cost.bytes_written = self._wal() - before
+        return cost
+
+    def _wal(self) -> int:
+        return int(self.db.execute("select pg_current_wal_insert_lsn() - '0/0'").fetchone()[0])
 
 
-def duel(ground: Ground, times: int) -> tuple[float, float, float]:
-    """Measure both ways in turns; return the CPU seconds of each, and the median of their ratios."""
+def duel(ground: Ground, times: int) -> tuple[list[Cost], list[Cost]]:
+    """Measure both ways in turns, after one turn that does not count."""
     ours, theirs = [], []
     for _ in range(times + 1):
         ground.fill(f"visits__{LABEL}")
-        ours.append(ground.measured(ground.clean).cpu_seconds)
-        theirs.append(ground.measured(ground.delete).cpu_seconds)
-    pairs = list(zip(ours, theirs, strict=True))[1:]
-    return statistics.median(ours[1:]), statistics.median(theirs[1:]), statistics.median(b / a for a, b in pairs)
+        ours.append(ground.measured(ground.clean))
+        theirs.append(ground.measured(ground.delete))
+    ground.check()
+    return ours[1:], theirs[1:]
+
+
+def _told(costs: list[Cost]) -> str:
+    cpu, wall, written = (
+        statistics.median(getattr(cost, what) for cost in costs)
+        for what in ("cpu_seconds", "wall_seconds", "bytes_written")
+    )
+    return f"{cpu:>8.3f} {wall:>8.3f} {written / 1e6:>8.1f}"
 
 
 def main() -> None:
     """Print what a cleaning costs, with few and with many other rows."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--rows", type=int, default=500_000, help="rows of each period")
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument(
+        "--rows", default="500000,2000000", help="rows of each period: one number, or several with commas"
+    )
     asked.add_argument("--periods", default="2,20", help="how many periods there are")
+    asked.add_argument("--keys", nargs="+", choices=list(_KEYS), default=["week,id", "none"])
     asked.add_argument("--times", type=int, default=5)
     given = asked.parse_args()
-    print(f"{'periods':>8} {'rows':>12} {'ours, CPU s':>12} {'DELETE, CPU s':>14} {'DELETE / ours':>14}")
+    each = f"{'CPU s':>8} {'wall s':>8} {'WAL MB':>8}"
+    print(f"{'':>29} {'ours':<26} {'DELETE and VACUUM':<26} {'DELETE / ours':>14}")
+    print(f"{'keys':>8} {'periods':>8} {'rows':>11} {each} {each} {'CPU':>6} {'wall':>7}")
     with PostgresServer() as server:
-        for weeks in map(int, given.periods.split(",")):
-            with tempfile.TemporaryDirectory() as folder:
-                ours, theirs, ratio = duel(Ground(server, Path(folder), given.rows, weeks), given.times)
-            print(f"{weeks:>8} {weeks * given.rows:>12,} {ours:>12.3f} {theirs:>14.3f} {ratio:>14.1f}")
+        for rows in map(int, given.rows.split(",")):
+            for keys in given.keys:
+                for weeks in map(int, given.periods.split(",")):
+                    with tempfile.TemporaryDirectory() as folder:
+                        ours, theirs = duel(Ground(server, Path(folder), rows, weeks, keys), given.times)
+                    cpu, wall = (
+                        statistics.median(
+                            getattr(b, what) / getattr(a, what) for a, b in zip(ours, theirs, strict=True)
+                        )
+                        for what in ("cpu_seconds", "wall_seconds")
+                    )
+                    print(
+                        f"{keys:>8} {weeks:>8} {rows:>11,} {_told(ours)} {_told(theirs)} {cpu:>6.1f} {wall:>7.1f}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

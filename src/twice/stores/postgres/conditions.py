@@ -17,7 +17,7 @@ from twice.slices import ColumnSlice, Slice, missing_column
 from twice.stores.postgres import kinds
 from twice.stores.postgres.names import column
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def condition(bounds: Slice, types: Mapping[str, str]) -> sql.Composable:
@@ -55,7 +55,7 @@ def limits(bounds: ColumnSlice, kind: str) -> tuple[Any, Any]:
 def partition_name(columns: Sequence[str], values: Sequence[str | None]) -> str:
     """Name a partition by the texts of its values, the way a folder would."""
     return "/".join(
-        f"{name}={_NULL if value is None else quote(value, safe=' :+-.,')}"
+        f"{name}={NULL if value is None else quote(value, safe=' :+-.,')}"
         for name, value in zip(columns, values, strict=True)
     )
 
@@ -69,7 +69,7 @@ def in_partition(name: str, types: Mapping[str, str]) -> sql.Composable:
             raise missing_column(key, types)
         tests.append(
             sql.SQL("{} is null").format(column(key))
-            if value == _NULL
+            if value == NULL
             else sql.SQL("{} = {}::{}").format(column(key), sql.Literal(unquote(value)), sql.SQL(types[key]))
         )
     return sql.SQL("({})").format(sql.SQL(" and ").join(tests))

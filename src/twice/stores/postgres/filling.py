@@ -50,10 +50,15 @@ def take_staged(connection: Connection, change: Change) -> Change | None:
     if shared is None or not _held_alone(connection, shared.name):
         return None
     shared.clean(connection)
-    connection.execute(sql.SQL(_VACUUMED_AS_OTHERS).format(shared.name.sql))
+    vacuum_as_others(connection, shared.name)
     named = sql.Identifier(change.name.table)
     connection.execute(sql.SQL("alter table {} rename to {}").format(shared.name.sql, named))
     return replace(change, source=replace(change.source, stored=()))
+
+
+def vacuum_as_others(connection: Connection, staged: Name) -> None:
+    """Let the server vacuum a table that was staged, as it does all others."""
+    connection.execute(sql.SQL(_VACUUMED_AS_OTHERS).format(staged.sql))
 
 
 def _held_alone(connection: Connection, table: Name) -> bool:

@@ -172,7 +172,7 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
     if model and table != model:
         connection.execute(sql.SQL("create table {} (like {} including all)").format(table.sql, model.sql))
     filling.shape(connection, table, fits)
-    notes = proofs.guard(connection, table, table.schema)
+    notes = proofs.guard(connection, table, table.schema, is_new=anew or not there)
     reach("postgres.table.ready")
     if anew and change.how != "table":
         kept = comma(column(one.name) for one in there if not one.filled)

@@ -37,13 +37,15 @@ def unguarded(cursor: Connection | Cursor, name: Name) -> list[Name]:
     return [Name(schema, table) for _, schema, table, triggers in found if triggers < len(_EVENTS)]
 
 
-def guard(connection: Connection, name: Name, books: str) -> tuple[str, ...]:
-    """Make the triggers that are missing, which note changes in the books of a schema; say so if the role may not."""
-    for table in unguarded(connection, name):
+def guard(connection: Connection, name: Name, books: str, *, is_new: bool = False) -> tuple[str, ...]:
+    """Make the triggers that are missing, which note changes in the books of a schema; say so if the role may not.
+
+    A table that this transaction has made is not asked: it has no trigger yet, and no partitions.
+    """
+    for table in [name] if is_new else unguarded(connection, name):
         try:
             with connection.transaction():
-                for event in _EVENTS:
-                    connection.execute(_trigger(table, event, books))
+                connection.execute(sql.SQL("; ").join(_trigger(table, event, books) for event in _EVENTS))
         except errors.InsufficientPrivilege:
             return (BY_RECEIPT_ONLY,)
     return ()

@@ -4,7 +4,8 @@
     receipt     the slot's row is made or moved on, if it is at the generation that the plan saw; else nothing happens
     head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw
     table       it is made, or gets its new columns
-    rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come
+    rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come,
+                or the staged table takes the place of a partition, which `exchanging` tells more of
     proof       triggers that notice changes by others
     COMMIT      everything is visible, or nothing
 
@@ -33,8 +34,10 @@ from twice.slices import Slice
 from twice.stores.postgres import (
     bookkeeping,
     conditions,
+    exchanging,
     filling,
     histories,
+    leaves,
     leftovers,
     merging,
     misfits,
@@ -278,7 +281,7 @@ def _apply(
         raise Conflict("the table has other columns now")
     if not change.fits.types:
         return Changed(), ()
-    taken = filling.take_staged(connection, change)
+    taken = None if change.fits.table else filling.take_staged(connection, change)
     if taken is None:
         filling.shape(connection, name, change.fits)
     reach("postgres.table.made")
@@ -289,6 +292,8 @@ def _apply(
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
+    if change.fits.table and exchanging.exchanged(connection, change, _extent(change, work), books.schema):
+        return Changed(change.source.count), notes
     deleted = _make_room(connection, change, work) if change.fits.table else 0
     filling.insert(connection, name, taken or change, place)
     return Changed(change.source.count, 0, deleted), notes
@@ -315,11 +320,9 @@ def _make_room(connection: Connection, change: Change, work: Work) -> int:
     if change.how == "table":
         condition: sql.Composable = sql.SQL("true")
     elif change.how == "slice" and change.bounds:
-        condition = sql.SQL("({}) is true").format(conditions.condition(change.bounds, types))
+        condition = conditions.condition(change.bounds, types)
     elif change.how == "partitions":
-        before = work.base.receipt(work.slot)
-        names = sorted({*(before.partitions if before else ()), *change.partitions})
-        condition = conditions.in_any(names, types)
+        condition = conditions.in_any(_partitions(change, work), types)
     elif change.leaving:
         values = sql.Literal(list(change.leaving.values))
         condition = sql.SQL("{} = any({}::text[])").format(column(change.leaving.column), values)
@@ -328,6 +331,19 @@ def _make_room(connection: Connection, change: Change, work: Work) -> int:
     else:
         return 0
     return connection.execute(sql.SQL("delete from {} where {}").format(change.name.sql, condition)).rowcount
+
+
+def _partitions(change: Change, work: Work) -> list[str]:
+    """Name the partitions whose rows leave: those that are filled, and those that the slot filled before."""
+    before = work.base.receipt(work.slot)
+    return sorted({*(before.partitions if before else ()), *change.partitions})
+
+
+def _extent(change: Change, work: Work) -> leaves.Extent | None:
+    """Return the rows that leave, where they may be those of a partition."""
+    if change.how == "slice":
+        return leaves.of_slice(change.bounds, change.fits.types)
+    return leaves.of_partitions(_partitions(change, work), change.fits.types) if change.how == "partitions" else None
 
 
 def take_over(url: str, name: Name, version: int, owner: str) -> None:

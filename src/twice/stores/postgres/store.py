@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from twice import postgres
@@ -395,6 +396,7 @@ class PostgresStore(
         return roles.statements(self._url, view, chosen, apply=apply)
 
 
+@cache
 def _need_driver() -> None:
     """Refuse to go on without the packages that speak to PostgreSQL; a look does not load all of them."""
     postgres.need("The store 'postgres'", "psycopg", "pyarrow", "adbc_driver_postgresql")

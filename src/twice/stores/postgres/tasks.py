@@ -9,7 +9,9 @@ speculation, counts once. Where the rows wait:
     table is new      all tasks in one table, which the publish makes the new one by giving it its name. It is logged, as
                       the new table has to be. Each row is marked by the server with the transaction that wrote it. A task
                       answers with its own, and notes it in a journal beside the table: so what the tasks that do not
-                      count wrote is known, and found
+                      count wrote is known, and found. Partitions of few rows are put there by the driver in the end
+    partition         all tasks in one table too, where the rows will take the place of all rows of one partition of the
+                      target: the publish lets it be that partition, if nobody can tell
 
 What is not published is dropped, or swept by `twice tidy`.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -109,29 +112,39 @@ def staged(
     types: Mapping[str, str],
     within: Within | None,
     *,
-    is_new: bool,
+    are_together: bool,
 ) -> Source:
-    """Write the rows of a frame in one pass, and say where each partition's are; those of a new table are together.
+    """Write the rows of a frame in one pass, and say where each partition's are, or that all are together in one table.
 
     The tables are beside the target `home`, and named by it.
     """
     prefix = leftovers.prefix_of(home, work.attempt)
-    together = Together.made(url, home.schema, prefix, work, types) if is_new else None
+    together = Together.made(url, home.schema, prefix, work, types) if are_together else None
     staging = Staging(address_of(url), home.schema, prefix, types, together, within)
-    try:
+    with _refusals_told(work, rows):
         answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
-    except Exception as error:
-        raise _refused(error, work, rows) or error from error
     parts = _one_a_partition(answers)
-    few = [_from_bytes(part["held"]) for part in parts if part["held"]]
-    filled = [part for part in parts if part["name"]]
-    stored: tuple[Stored, ...] = tuple(Stored(Name(home.schema, part["name"]), part["rows"]) for part in filled)
-    if together and filled:
-        stored = (together.filled(filled),)
-    elif together:
-        together.drop(url)
+    with _refusals_told(work, rows):
+        held, stored = gathered(url, staging, parts)
     strays = sum(part["strays"] for part in parts) if within else None
-    return Source(types, pa.concat_tables(few) if few else pa.table({}), stored, rows, strays)
+    return Source(types, held, stored, rows, strays)
+
+
+def gathered(url: str, staging: Staging, parts: Sequence[Any]) -> tuple[pa.Table, tuple[Stored, ...]]:
+    """Return the rows that came back with the answers, and where the others are; together they are if one was."""
+    few = [_from_bytes(part["held"]) for part in parts if part["held"]]
+    held = pa.concat_tables(few) if few else pa.table({})
+    filled = [part for part in parts if part["name"]]
+    together = staging.together
+    if together is None:
+        return held, tuple(Stored(Name(staging.schema, part["name"]), part["rows"]) for part in filled)
+    if not filled:
+        together.drop(url)
+        return held, ()
+    if held.num_rows:
+        rows, by = _copied(staging, together.table, held.to_reader())
+        filled.append({"rows": rows, "by": by})
+    return pa.table({}), (together.filled(filled),)
 
 
 def _one_a_partition(answers: Sequence[Any]) -> list[Any]:
@@ -150,6 +163,19 @@ def _one_a_partition(answers: Sequence[Any]) -> list[Any]:
             )
         by_partition[answer["partition"]] = answer
     return [by_partition[number] for number in sorted(by_partition)]
+
+
+@contextmanager
+def _refusals_told(work: Work, rows: DataFrame) -> Iterator[None]:
+    """Copy rows; if the server refuses one, say what it said.
+
+    Raises:
+        NotPublished: It does.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise _refused(error, work, rows) or error from error
 
 
 def _refused(error: Exception, work: Work, rows: DataFrame) -> NotPublished | None:
