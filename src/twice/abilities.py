@@ -349,8 +349,8 @@ class Merges(Protocol):
 
 
 @runtime_checkable
-class Drafts(Protocol):
-    """Can start from an older version, apply several batches to it, and show the result in one step."""
+class KeepsVersions(Protocol):
+    """Can go back to an older version, or make a draft of it: apply several batches to it, and show the result in one step."""
 
     @abstractmethod
     def past(self, name: str) -> Past:
@@ -643,7 +643,7 @@ ABILITIES: tuple[type, ...] = (
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
-    Drafts,
+    KeepsVersions,
     KeepsHistory,
     InsertsMissing,
     Appends,

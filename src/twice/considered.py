@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from twice.abilities import Drafts, Store
+from twice.abilities import KeepsVersions, Store
 from twice.decide import Asked, Question, decide
 from twice.errors import NotPublished
 from twice.faults import reach
@@ -201,4 +201,4 @@ def _decide(
 
 
 def _past(store: Store, table: str) -> Past:
-    return store.past(table) if isinstance(store, Drafts) else Past()
+    return store.past(table) if isinstance(store, KeepsVersions) else Past()

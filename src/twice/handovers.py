@@ -5,7 +5,7 @@ Each is one commit that changes no row by itself, compared with what was seen be
 
 from __future__ import annotations
 
-from twice.abilities import Drafts, Store
+from twice.abilities import KeepsVersions, Store
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.ledger import Ledger
@@ -23,7 +23,7 @@ def restore(store: Store, ledger: Ledger, name: str, version: int) -> Sight:
         NotPublished: The version cannot be read any more.
     """
     sight = store.look(name)
-    if not isinstance(store, Drafts) or sight.points or not sight.pinned:
+    if not isinstance(store, KeepsVersions) or sight.points or not sight.pinned:
         raise Misuse(
             f"{name} has no versions to go back to.", fix="A view is pointed at its versions with: twice point"
         )

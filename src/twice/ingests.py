@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from twice.abilities import Drafts, KeepsBeside, Leaving, Store
+from twice.abilities import KeepsBeside, KeepsVersions, Leaving, Store
 from twice.errors import BadFile, NotPublished
 from twice.faults import reach
 from twice.fingerprint import Inputs
@@ -45,7 +45,7 @@ def taken_in(store: Store, table: str, slot: str, sight: Sight) -> Taken:
     if receipt is None or not isinstance(store, KeepsBeside) or slot in sight.gone:
         return Taken(lambda _: None)
     newest = Taken(partial(store.beside, table), receipt.marks)
-    if slot not in sight.ended or not isinstance(store, Drafts):
+    if slot not in sight.ended or not isinstance(store, KeepsVersions):
         return newest
     there = next(iter(store.past(table).states), None)
     held = there.holds.get(slot) if there else None

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from twice.abilities import Drafts, KeepsBeside
+from twice.abilities import KeepsBeside, KeepsVersions
 from twice.asides import AsideRow
 from twice.decide import Asked
 from twice.errors import Misuse
@@ -162,7 +162,7 @@ def _counting(store: Any, name: str) -> set[str]:
     """Return the labels of all bodies that a receipt names, now or in a version that can be restored."""
     sight = store.look(name)
     labels = {one.label for receipt in sight.receipts.values() for one in receipt.aside}
-    states = list(store.past(name).states) if isinstance(store, Drafts) else []
+    states = list(store.past(name).states) if isinstance(store, KeepsVersions) else []
     for slot, receipt in sight.receipts.items():
         if not receipt.marks:
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-from twice.abilities import Difference, Drafts
+from twice.abilities import Difference, KeepsVersions
 from twice.errors import Misuse, NotPublished
 from twice.intervals import parse_moment, zone_named
 from twice.replays import named, published, start_of
@@ -103,7 +103,7 @@ def _past(project: Project, target: Target) -> Past:
     store = project.store(target.store)
     if not store.look(target.name).exists:
         raise Misuse(f"The table {target.name} does not exist yet.", fix="Run the pipeline that writes it.")
-    if not isinstance(store, Drafts):
+    if not isinstance(store, KeepsVersions):
         raise Misuse(f"{target.text} has no versions.")
     return store.past(target.name)
 

@@ -57,7 +57,7 @@ def test_81_death_while_a_corrected_slot_replaces_its_rows(make_world, copies_of
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.parametrize("visible", ["result", "each"])
 def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough, visible):
     world = make_world(pattern=twice.stateful_merger(keys=["id"], visible=visible), script=lambda w: w.run(DAY))
@@ -68,7 +68,7 @@ def test_81_death_in_a_replay_of_an_older_slot(make_world, copies_of, thorough, 
     assert len(check(deaths_at_every_point(copies_of(world), thorough=thorough))) >= 10
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_81_death_while_an_older_version_is_restored(make_world, copies_of, thorough):
     def script(world):
         twice.restore(f"{world.kind}:{world.target}", 0, project=world.project)

@@ -3,7 +3,7 @@
 import pytest
 
 import twice
-from twice.abilities import Drafts
+from twice.abilities import KeepsVersions
 from twice.errors import Fenced, Stranger
 from twice.handovers import release, take_over
 from twice.sight import NO_TABLE
@@ -18,7 +18,7 @@ INPUTS = {DAYS[0]: {"b": "0", "c": "0"}, DAYS[1]: {"c": "1"}, DAYS[2]: {"d": "2"
 def world(make_world):
     """A table that somebody else has filled, and the inputs of a pipeline that shall go on with it."""
     world = make_world(pattern=twice.merger(keys=["id"]), schema=SCHEMA)
-    if isinstance(world.store, Drafts):
+    if isinstance(world.store, KeepsVersions):
         world.pattern = twice.stateful_merger(keys=["id"], keep_days=500)
     world.fill_by_hand([{"id": key, "v": value} for key, value in OLD.items()], SCHEMA)
     for day, rows in INPUTS.items():
@@ -53,7 +53,7 @@ def test_a_filled_table_is_refused_until_it_is_adopted(world):
     assert table(world) == {**OLD, **INPUTS[DAYS[0]]}
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_adopted_rows_are_the_state_before_the_first_slot(world):
     adopt(world)
     for day in DAYS:

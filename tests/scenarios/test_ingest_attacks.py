@@ -153,7 +153,7 @@ def test_a_file_of_a_clock_that_is_ahead_waits_until_it_is_quiet(make_inbox):
 # ---------------------------------------------------------------------------------- restores
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_restores_to_the_middle_twice_and_forward_again(make_inbox):
     inbox = make_inbox()
     versions = {}
@@ -181,7 +181,7 @@ def test_restores_to_the_middle_twice_and_forward_again(make_inbox):
     assert inbox.run().state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_that_is_accepted_takes_in_what_the_table_lacks(make_inbox):
     inbox = make_inbox()
     inbox.drop_in("a.jsonl", "a")
@@ -195,7 +195,7 @@ def test_a_restore_that_is_accepted_takes_in_what_the_table_lacks(make_inbox):
     assert inbox.run().state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_to_before_a_file_was_forgotten(make_inbox):
     inbox = make_inbox(source=REPLACING)
     inbox.drop_in("a.jsonl", "abc")
@@ -417,7 +417,7 @@ def test_a_file_that_holds_no_rows_any_more_is_not_accepted(make_inbox):
     assert inbox.sight() == before
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_after_a_restore_what_is_set_aside_is_that_of_the_version(make_inbox, monkeypatch):
     inbox = make_inbox()
     inbox.drop_in("a.jsonl", "abc")

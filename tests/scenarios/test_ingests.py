@@ -399,7 +399,7 @@ def test_a_file_that_nobody_knows_cannot_be_forgotten(filled):
         forget(filled.project, filled.pipeline, ["landing/nowhere.jsonl"])
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_after_a_restore_the_marks_are_those_of_the_restored_version(filled):
     filled.run()
     before = filled.sight().version
@@ -415,7 +415,7 @@ def test_after_a_restore_the_marks_are_those_of_the_restored_version(filled):
     assert filled.run().state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_during_a_run_is_noticed(filled):
     filled.run()
     before = filled.sight().version

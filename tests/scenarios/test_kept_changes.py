@@ -178,7 +178,7 @@ def test_rows_that_somebody_writes_during_the_first_slot_are_not_lost(filled):
     assert table(filled) == {**OLD, "b": "touched"}
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_to_before_the_first_slot_is_healed_by_force(filled):
     before = filled.sight().version
     run_all(filled)
@@ -317,7 +317,7 @@ def test_a_mark_of_deletion_that_is_a_column_of_the_table_is_refused(make_world)
     assert table(world) == OLD
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_slots_that_were_published_without_a_history_are_refused(make_world):
     world = make_world(pattern=twice.stateful_merger(keys=["id"]), schema=SCHEMA)
     put(world, DAYS[0], INPUTS[DAYS[0]])

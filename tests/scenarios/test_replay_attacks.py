@@ -11,7 +11,7 @@ from twice.errors import Fenced, LedgerAhead, NotPublished, ProofGone, TwiceErro
 from twice.faults import armed
 from worlds import once_at
 
-pytestmark = [pytest.mark.needs("Drafts")]
+pytestmark = [pytest.mark.needs("KeepsVersions")]
 
 SCHEMA = "id string, v string"
 D20, D21, D22, D23, D24 = (f"2024-09-{day}" for day in range(20, 25))

@@ -75,7 +75,7 @@ def versions(world):
     return [sight.receipts[world.slot(day)].first_version for day in DAYS]
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_32_first_pass(phones):
     for number, day in enumerate(DAYS):
         put(phones, day, P[day])
@@ -86,7 +86,7 @@ def test_32_first_pass(phones):
     assert (len(table(phones)), table(phones)["redmi-note-9"]) == (12, "xiaomi")
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(all_days):
     before = all_days.sight().version
     outcomes = replay(all_days, D20, force=True)
@@ -95,7 +95,7 @@ def test_33_a_full_replay_ends_in_the_same_rows_in_one_publish(all_days):
     assert all_days.sight().version == before + 1
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_34_and_35_a_backfill_from_the_middle_twice(all_days):
     old = versions(all_days)
     for generation in (2, 3):
@@ -118,7 +118,7 @@ def test_files_of_two_versions_are_compared_by_spark_where_they_are_many(all_day
     assert table(all_days) == after(*DAYS)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_36_a_backfill_with_fixed_input(all_days):
     put(all_days, D23, FIXED)
     outcome = all_days.run(D23)
@@ -128,7 +128,7 @@ def test_36_a_backfill_with_fixed_input(all_days):
     assert all_days.run(D24).state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_38_a_backfill_from_the_very_first_day(all_days):
     put(all_days, D20, {"iphone-11": "apple", "galaxy-a33": "samsun"})
     all_days.run(D20)
@@ -136,7 +136,7 @@ def test_38_a_backfill_from_the_very_first_day(all_days):
     assert "iphone-12" not in table(all_days)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_40_an_empty_first_day_and_an_empty_day_between(phones):
     put(phones, D20, {})
     assert phones.run(D20).rows == 0
@@ -152,7 +152,7 @@ def test_40_an_empty_first_day_and_an_empty_day_between(phones):
     assert table(phones) == after(D21, D22, D23)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_slot_that_was_left_out_and_filled_later(phones):
     for day in (D20, D22, D23):
         put(phones, day, P[day])
@@ -164,7 +164,7 @@ def test_a_slot_that_was_left_out_and_filled_later(phones):
     assert phones.sight().fence(phones.slot(D22)) == 2
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_many_slots_that_were_never_done_are_one_publish(phones):
     for day in DAYS:
         put(phones, day, P[day])
@@ -175,7 +175,7 @@ def test_many_slots_that_were_never_done_are_one_publish(phones):
     assert table(phones) == after(*DAYS)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
     for day in (D20, D21, D23):
         put(phones, day, P[day])
@@ -184,7 +184,7 @@ def test_a_backfill_ends_at_the_first_slot_that_cannot_be_done(phones):
     assert table(phones) == after(D20, D21)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(all_days):
     put(all_days, D20, {"iphone-11": "apple inc"})
     all_days.run(D20)
@@ -198,7 +198,7 @@ def test_116_a_replay_after_a_replay_keeps_the_new_rows_of_the_earlier_slot(all_
     assert table(all_days) == after(*DAYS, **{D20: {"iphone-11": "apple inc"}, D23: FIXED})
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_key_that_was_deleted_and_comes_back(make_world):
     pattern = twice.stateful_merger(keys=["id"], deleted="gone")
     world = make_world(pattern=pattern, schema="id string, brand string, gone boolean")
@@ -219,7 +219,7 @@ def test_a_key_that_was_deleted_and_comes_back(make_world):
     assert dict(world.table_rows("id", "brand")) == {"a": "one", "c": "two"}
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_50_duplicate_keys_in_a_days_file_are_named(all_days):
     before = table(all_days)
     all_days.put_rows(D22, [{"id": "x", "brand": "1"}, {"id": "x", "brand": "2"}])
@@ -228,7 +228,7 @@ def test_50_duplicate_keys_in_a_days_file_are_named(all_days):
     assert table(all_days) == before
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(all_days):
     put(all_days, D22, {"galaxy-m54": "samsung"})
     put(all_days, D24, {"last": "one"})
@@ -239,7 +239,7 @@ def test_the_inputs_of_a_later_slot_that_changed_are_told_and_taken(all_days):
     assert table(all_days) == after(*DAYS, **{D22: {"galaxy-m54": "samsung"}, D24: {"last": "one"}})
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_replay_needs_the_inputs_of_later_slots(all_days):
     before = table(all_days)
     put(all_days, D22, {"galaxy-m54": "samsung"})
@@ -249,7 +249,7 @@ def test_a_replay_needs_the_inputs_of_later_slots(all_days):
     assert table(all_days) == before
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(all_days):
     all_days.run(D20, force=True)
     before = table(all_days)
@@ -262,7 +262,7 @@ def test_an_earlier_slot_whose_inputs_are_gone_stops_a_replay_that_needs_them(al
     assert table(all_days) == before
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_slot_without_a_calendar_is_refused(phones):
     with pytest.raises(twice.Misuse, match="no calendar"):
         twice.publish(
@@ -297,7 +297,7 @@ def states_of(world, act):
     return seen
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_33_and_36_each_state_is_shown_as_it_is_reached(all_days_shown):
     old = versions(all_days_shown)
     steps = [after(*DAYS[:count]) for count in range(1, 5)]  # the fifth day changes nothing
@@ -312,7 +312,7 @@ def test_33_and_36_each_state_is_shown_as_it_is_reached(all_days_shown):
     assert all_days_shown.run(D24).state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.parametrize("point", ["publish.after", "confirmed"])
 def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(all_days_shown, point):
     put(all_days_shown, D22, {"galaxy-m54": "fixed"})
@@ -332,7 +332,7 @@ def test_a_replay_that_died_half_way_is_taken_up_by_the_next_run_of_any_slot(all
 # ---------------------------------------------------------------- what is kept, and for how long
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(all_days):
     with all_days.project.ledger.transaction() as db:
         db.execute("DELETE FROM receipts WHERE slot=?", (all_days.slot(D21),))
@@ -343,7 +343,7 @@ def test_45_an_entry_that_the_ledger_lost_is_found_in_the_store(all_days):
     assert versions(all_days)[:2] == before[:2]
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("parquet", "delta")
 def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(all_days):
     expire(all_days, D21)
@@ -354,7 +354,7 @@ def test_45_and_49_an_older_version_and_the_slots_between_serve_as_well(all_days
     assert table(all_days) == after(*DAYS)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("parquet", "delta")
 def test_49_without_the_version_and_the_inputs_nothing_changes(all_days):
     expire(all_days, D21)
@@ -376,7 +376,7 @@ def expire(world, day):
         os.utime(following, (time.time() - 400 * 86_400,) * 2)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("delta")
 def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
     put(phones, D20, P[D20])
@@ -386,7 +386,7 @@ def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
     assert detail["properties"]["delta.logRetentionDuration"] == "interval 367 days"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("parquet")
 def test_a_tidy_keeps_the_versions_that_a_replay_may_need(all_days):
     all_days.store.tidy(all_days.target, frozenset(), keep_days=0, dry_run=False)
@@ -395,7 +395,7 @@ def test_a_tidy_keeps_the_versions_that_a_replay_may_need(all_days):
     assert table(all_days) == after(*DAYS)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("delta")
 def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones):
     def maintain():
@@ -416,7 +416,7 @@ def test_47_maintenance_between_runs_and_between_publish_and_bookkeeping(phones)
 # ---------------------------------------------------------------- against neighbours
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(all_days):
     put(all_days, "2024-09-25", {"new": "one"})
     put(all_days, D22, {"galaxy-m54": "fixed"})
@@ -426,7 +426,7 @@ def test_101_a_neighbour_that_publishes_meanwhile_is_in_the_replay(all_days):
     assert all_days.sight().fence(all_days.slot("2024-09-25")) == 2
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("memory", "delta")
 def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(all_days):
     put(all_days, D22, {"galaxy-m54": "fixed"})
@@ -435,7 +435,7 @@ def test_101_a_foreign_change_meanwhile_refuses_the_replay_and_stays(all_days):
     assert table(all_days) == {**after(*DAYS), "pixel-7": "foreign"}
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("delta")
 def test_101_an_optimize_meanwhile_loses_nothing(all_days):
     put(all_days, D22, {"galaxy-m54": "fixed"})
@@ -445,7 +445,7 @@ def test_101_an_optimize_meanwhile_loses_nothing(all_days):
     assert table(all_days) == after(*DAYS, **{D22: {"galaxy-m54": "fixed"}})
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("memory")
 def test_111_a_replay_that_loses_again_and_again_still_finishes(phones):
     phones.lease_seconds = 60
@@ -471,7 +471,7 @@ def test_111_a_replay_that_loses_again_and_again_still_finishes(phones):
     assert table(phones)["galaxy-m54"] == "fixed"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_readers_of_a_long_replay_see_two_states(phones):
     days = [f"2024-09-{day:02}" for day in range(1, 31)]
     for number, day in enumerate(days):
@@ -492,7 +492,7 @@ def test_readers_of_a_long_replay_see_two_states(phones):
 # ---------------------------------------------------------------- from outside
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("memory", "delta")
 def test_97_a_foreign_change_stops_a_run_until_told(all_days):
     meddle(all_days)
@@ -520,7 +520,7 @@ def meddle(world):
         world.spark.sql(f"UPDATE delta.`{world.table()}` SET brand = 'foreign' WHERE id = 'pixel-7'")
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("memory", "delta")
 def test_97_a_restore_by_hand_stops_a_run_until_told(all_days):
     all_days.restore_by_hand(all_days.sight().receipts[all_days.slot(D22)].first_version)
@@ -535,7 +535,7 @@ def test_97_a_restore_by_hand_stops_a_run_until_told(all_days):
     assert table(all_days) == {**after(*DAYS), "new": "one"}
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("parquet")
 def test_97_a_lost_file_stops_a_run_and_force_brings_its_rows_back(all_days):
     (all_days.table() / all_days.all_files()[-1]).unlink()
@@ -554,7 +554,7 @@ def target(world):
     return f"{world.kind}:{world.target}"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_versions_tell_their_slots_and_a_slot_names_a_version(all_days):
     found = twice.versions(target(all_days), project=all_days.project)
     assert [len(one.slots) for one in found] == [1] * 5
@@ -567,7 +567,7 @@ def test_versions_tell_their_slots_and_a_slot_names_a_version(all_days):
     assert {row["id"]: row["brand"] for row in plain} == after(D20, D21, D22)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
     for day in DAYS:
         put(phones, day, P[day])
@@ -576,7 +576,7 @@ def test_a_slot_that_was_published_with_later_ones_names_no_version(phones):
         twice.read(phones.spark, target(phones), as_of=D22, project=phones.project)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_is_a_publish_and_proofs_follow_the_rows(all_days):
     before = all_days.sight()
     twice.restore(target(all_days), D22, project=all_days.project)
@@ -594,7 +594,7 @@ def test_a_restore_is_a_publish_and_proofs_follow_the_rows(all_days):
     assert all_days.run(D24).state == "skipped"
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_to_an_older_edition_does_not_vouch_for_it(all_days):
     old = all_days.sight().version
     put(all_days, D22, {"galaxy-m54": "fixed"})
@@ -610,7 +610,7 @@ def test_a_restore_to_an_older_edition_does_not_vouch_for_it(all_days):
     assert not all_days.sight().ended
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_restore_to_what_is_no_version_is_refused(all_days):
     with pytest.raises(twice.Misuse, match="no version 99"):
         twice.restore(target(all_days), 99, project=all_days.project)
@@ -618,7 +618,7 @@ def test_a_restore_to_what_is_no_version_is_refused(all_days):
         twice.restore(target(all_days), "2024-09-10", project=all_days.project)
 
 
-@pytest.mark.needs("Drafts")
+@pytest.mark.needs("KeepsVersions")
 def test_a_diff_of_two_slots_tells_what_came_went_and_changed(all_days):
     found = twice.diff(target(all_days), D21, D23, keys=["id"], project=all_days.project)
     assert (found.added, found.removed, found.changed) == (6, 0, 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from twice.abilities import Drafts, FindsRepeats, Inspects, Store, UnitesTables
+from twice.abilities import FindsRepeats, Inspects, KeepsVersions, Store, UnitesTables
 from twice.checks.code import remarks_on_plan
 from twice.checks.duplicates import SAMPLE, duplicates, unique_columns
 from twice.checks.proofs import ended_proofs, foreign_changes
@@ -135,7 +135,7 @@ def _past(store: Store, seen: Seen) -> Past:
 
     Names for several tables have none of their own.
     """
-    if not isinstance(store, Drafts) or seen.sight.points or not seen.sight.pinned or not seen.sight.exists:
+    if not isinstance(store, KeepsVersions) or seen.sight.points or not seen.sight.pinned or not seen.sight.exists:
         return Past()
     found = store.past(seen.pipeline.target.name)
     states = found.states if seen.pipeline.pattern.keep_days else itertools.islice(found.states, 1)

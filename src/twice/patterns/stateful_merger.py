@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from twice.abilities import Drafts, Editions, KeepsHistory, Merges, Rows, Staged, Work
+from twice.abilities import Editions, KeepsHistory, KeepsVersions, Merges, Rows, Staged, Work
 from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
@@ -71,7 +71,7 @@ class StatefulMerger(OnTarget):
     @property
     def requires(self) -> tuple[type, ...]:
         """A store that can merge, and that can start from an older version or keep change rows."""
-        return (Merges, KeepsHistory) if self.keeps_history else (Merges, Drafts)
+        return (Merges, KeepsHistory) if self.keeps_history else (Merges, KeepsVersions)
 
     def companions(self, slot: Slot, base: Sight, *, forced: bool) -> tuple[Slot, ...]:
         """All later slots: what they did depends on this one; with a history, all that have to be vouched for again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 
-from twice.abilities import Drafts
+from twice.abilities import KeepsVersions
 from twice.errors import Fenced, Stranger, TwiceError
 from twice.faults import dying_at
 from twice.prover.archives import left_behind
@@ -202,7 +202,7 @@ def _restore(ground: Ground) -> Trouble | None:
     with world.entered() as project:
         store = project.store(ground.subject.target.store)
         sight = store.look(ground.subject.target.name)
-    if not isinstance(store, Drafts) or sight.points or not sight.pinned or not sight.exists:
+    if not isinstance(store, KeepsVersions) or sight.points or not sight.pinned or not sight.exists:
         raise CannotBeTried("the target has no older version to go back to")
     world.act()
     try:

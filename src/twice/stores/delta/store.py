@@ -18,11 +18,11 @@ from urllib.parse import unquote
 
 from twice.abilities import (
     Appends,
-    Drafts,
     FindsRepeats,
     FindsRows,
     InsertsMissing,
     Inspects,
+    KeepsVersions,
     LookBack,
     Merges,
     Opening,
@@ -94,7 +94,7 @@ class DeltaStore(
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
-    Drafts,
+    KeepsVersions,
     InsertsMissing,
     Appends,
     PointsAtVersions,

@@ -20,11 +20,11 @@ from urllib.parse import unquote, urlparse
 
 from twice.abilities import (
     Appends,
-    Drafts,
     FindsRepeats,
     FindsRows,
     InsertsMissing,
     Inspects,
+    KeepsVersions,
     LookBack,
     Merges,
     NamesFiles,
@@ -102,7 +102,7 @@ class ParquetStore(
     ReplacesSlices,
     ReplacesPartitions,
     Merges,
-    Drafts,
+    KeepsVersions,
     InsertsMissing,
     Appends,
     PointsAtVersions,

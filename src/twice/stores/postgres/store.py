@@ -81,7 +81,7 @@ class PostgresStore(
 
     kind: ClassVar[str] = "postgres"
     lacks: ClassVar[Mapping[str, str]] = {
-        "Drafts": 'it keeps no older versions of a table (stateful_merger has form="history" for that)',
+        "KeepsVersions": 'it keeps change rows instead of older versions (stateful_merger with form="history")',
         "DeliversFiles": "it has no files",
     }
 
