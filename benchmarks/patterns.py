@@ -399,7 +399,7 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
 PARTS = {
     "dedup": compare_inserts,
     # A table as small as the others would show little but what Spark and Delta take for any statement.
-    "merge": lambda bench, rows, times: compare_merges(bench, 5 * rows, times),
+    "merge": lambda bench, rows, times: compare_merges(bench, 3 * rows, times),
     "identical": lambda bench, rows, _: check_identical(bench, rows // 20),
     "view": compare_views,
     "clean": compare_cleaning,

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import twice
 from databases import table
 from exchanges import Tasks
-from twice.errors import NotPublished
+from twice.errors import NotPublished, ProofGone
 from twice.faults import Died, armed, dying_at
 from twice.stores.postgres import exchanging, leaves, reading
 from twice.stores.postgres.names import Name
@@ -231,11 +232,14 @@ OWN = {
     "a policy": "create policy own on one using (true)",
     "row security": "alter table one enable row level security",
     "a trigger": NOTHING + "create trigger own after insert on one for each row execute function nothing()",
+    "a trigger that is called like ours": NOTHING
+    + "create trigger twice_own after insert on one for each row execute function nothing()",
     "a trigger of the table": NOTHING + "create trigger own after delete on {parent} execute function nothing()",
     "a rule": "create rule own as on update to one do also select 1",
     "a comment": "comment on table one is 'the first day'",
     "a comment on a column": "comment on column one.id is 'the first day'",
     "an option": "alter table one set (fillfactor = 50)",
+    "an option of its key": "alter table {parent} add primary key (id, day); alter index one_pkey set (fillfactor = 50)",
     "statistics": "create statistics own on id, day from one",
     "statistics of a column": "alter table one alter column id set statistics 10",
     "a foreign key": "create table other (id text primary key); insert into other values ('a'), ('b'), ('c');"
@@ -305,6 +309,44 @@ def test_what_a_partition_gets_while_rows_are_staged_is_not_lost(days, by_tasks,
     world.put(DAY, ["c"])
     world.run(DAY)
     assert (oids(world), world.by_day()[DAY]) == (before, ["c"])
+
+
+@pytest.mark.usefixtures("by_tasks")
+def test_a_partition_whose_changes_could_no_longer_be_noticed_is_emptied_and_filled(days, monkeypatch):
+    world = days(twice.data_overwrite(slice="day"))
+    refused = "create trigger t after insert on pg_class for each statement execute function twice_note_change()"
+    monkeypatch.setattr(exchanging.proofs, "_trigger", lambda *_: sql.SQL(refused))
+    assert not replaced(world)
+    world.database.execute(f"insert into one values ('foreign', '{DAY}')")
+    with pytest.raises(ProofGone):
+        world.run(DAY)
+
+
+@pytest.mark.usefixtures("by_tasks")
+def test_columns_of_a_partition_stay_in_their_order(days):
+    world = days(twice.data_overwrite(slice="day"))
+    world.transform = lambda rows: [{"day": row["day"], "id": row["id"]} for row in rows]
+    assert replaced(world)
+    assert world.database.execute("select one::text from one") == world.database.execute(
+        "select (id, day)::text from one"
+    )
+    world.database.execute(
+        f"alter table {table(world.target)} detach partition one; drop table one; create table one (day date, id text);"
+        f"insert into one values ('{DAY}', 'c'); alter table {table(world.target)} attach partition one {BY_LIST['one']}"
+    )
+    assert not replaced(world, ["d"])
+
+
+@pytest.mark.usefixtures("by_tasks")
+def test_whatever_the_server_says_against_an_exchange_the_rows_are_published(days):
+    world = days(twice.data_overwrite(slice="day"))
+    world.database.execute(
+        "create function stays() returns event_trigger language plpgsql as $$ begin"
+        " if exists (select from pg_event_trigger_dropped_objects() where object_name = 'one') then"
+        " raise 'it stays' using errcode = '58000'; end if; end $$;"
+        "create event trigger stays on sql_drop execute function stays()"
+    )
+    assert not replaced(world)
 
 
 LAYOUTS = {

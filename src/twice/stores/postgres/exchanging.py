@@ -27,6 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg import Rollback, sql
 
 from twice.faults import reach
@@ -71,15 +72,15 @@ where l.oid = %(leaf)s::oid order by x.relname
 # What is said of one of the two tables and not of the other.
 _DIFFERENCES = """
 select exists (select from (
-    select format('%%I %%s %%s %%s %%s', a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation, a.attnotnull,
-        pg_get_expr(d.adbin, d.adrelid)) as said
+    select format('%%s %%I %%s %%s %%s %%s', row_number() over (partition by a.attrelid order by a.attnum), a.attname,
+        format_type(a.atttypid, a.atttypmod), a.attcollation, a.attnotnull, pg_get_expr(d.adbin, d.adrelid)) as said
     from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid in (%(leaf)s::oid, %(staged)s::text::regclass::oid) and a.attnum > 0 and not a.attisdropped
     union all
     select format('%%I %%s', c.conname, pg_get_constraintdef(c.oid)) from pg_constraint c
     where c.conrelid in (%(leaf)s::oid, %(staged)s::text::regclass::oid) and c.contype in ('c', 'n') and c.conname <> %(within)s
     union all
-    select format('%%s %%s %%s %%s', c.relam, c.relowner, c.relacl, c.reloptions) from pg_class c
+    select format('%%s %%s %%s %%s %%s', c.relam, c.relowner, c.relacl, c.reloptions, c.reltablespace) from pg_class c
     where c.oid in (%(leaf)s::oid, %(staged)s::text::regclass::oid)
 ) both_said group by said having count(*) <> 2)
 """
@@ -125,7 +126,9 @@ def exchanged(connection: Connection, change: Change, extent: Extent | None, boo
             _swap(connection, change.name, dressed)
             connection.execute("set local lock_timeout to default")
             done = True
-    except leaves.REFUSALS:
+    except psycopg.Error as error:
+        if leaves.is_the_end(connection, error):
+            raise
         return False
     return done
 
@@ -169,7 +172,9 @@ def _dress(connection: Connection, parent: Name, shared: Shared, extent: Extent,
     clauses = [sql.SQL(text) for (text,) in connection.execute(_CLAUSES, known).fetchall()]
     connection.execute(sql.SQL("alter table {} {}").format(shared.name.sql, comma(clauses)))
     indexes = _indexed(connection, shared.name, leaf)
-    proofs.guard(connection, shared.name, books)
+    if proofs.guard(connection, shared.name, books, is_new=True):
+        # Changes by others would no longer be noticed, as they are now.
+        raise Rollback
     connection.execute(sql.SQL("analyze {}").format(shared.name.sql))
     reach("postgres.partition.dressed")
     return _Dressed(shared.name, leaf, indexes)

@@ -22,23 +22,13 @@ from psycopg import errors, sql
 
 from twice.slices import ColumnSlice, Slice
 from twice.stores.postgres import conditions, kinds
+from twice.stores.postgres.bookkeeping import NOTING
 from twice.stores.postgres.connections import Connection
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.names import Name, column
 
 # What is smaller is emptied and filled in no time.
 LARGE_BYTES = 256 * 1024
-# What the server may say to something that it would not do; a broken connection and a cancelled statement are not among it.
-REFUSALS = (
-    psycopg.ProgrammingError,
-    psycopg.IntegrityError,
-    psycopg.DataError,
-    psycopg.NotSupportedError,
-    psycopg.InternalError,
-    errors.LockNotAvailable,
-    errors.ObjectInUse,
-    errors.ObjectNotInPrerequisiteState,
-)
 _STEPPED = ("date", "short", "integer", "long")
 _PLAN = "explain (format json, verbose, costs off) select from {} where {}"
 _PARTITION = """
@@ -58,7 +48,9 @@ where p.oid = to_regclass(%(parent)s) and n.nspname = %(schema)s and l.relname =
     and not exists (select from pg_class o where o.oid = l.reltoastrelid and o.reloptions is not null)
     and not exists (select from pg_policy o where o.polrelid in (p.oid, l.oid))
     and not exists (select from pg_trigger o
-        where o.tgrelid in (p.oid, l.oid) and not o.tgisinternal and not starts_with(o.tgname, 'twice_'))
+        join pg_proc f on f.oid = o.tgfoid
+        where o.tgrelid in (p.oid, l.oid) and not o.tgisinternal
+            and not (f.proname = %(noting)s and f.pronamespace = p.relnamespace))
     and not exists (select from pg_depend d join pg_constraint o on o.oid = d.objid and o.contype = 'f'
         where d.classid = 'pg_constraint'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid in (p.oid, l.oid))
     and not exists (select from pg_constraint o where o.conrelid = l.oid
@@ -69,7 +61,7 @@ where p.oid = to_regclass(%(parent)s) and n.nspname = %(schema)s and l.relname =
                 or o.attcollation <> y.typcollation or o.attstorage <> y.typstorage or o.attcompression <> ''
                 or coalesce(o.attstattarget, -1) <> -1))
     and not exists (select from pg_index o join pg_class x on x.oid = o.indexrelid
-        where o.indrelid = l.oid and (x.reltablespace <> 0 or o.indisclustered or o.indisreplident
+        where o.indrelid = l.oid and (x.reltablespace <> 0 or x.reloptions is not null or o.indisclustered or o.indisreplident
             or not (o.indisvalid and o.indisready and x.relispartition)))
     and not exists (select from pg_depend o where o.refclassid = 'pg_class'::regclass and o.refobjid = l.oid and not (
         o.classid = 'pg_type'::regclass and o.objid = l.reltype
@@ -84,7 +76,7 @@ where p.oid = to_regclass(%(parent)s) and n.nspname = %(schema)s and l.relname =
     and not exists (select from pg_publication)
     and not exists (select from pg_stat_replication)
     and not exists (select from pg_replication_slots)
-    and current_setting('archive_mode') = 'off'
+    and current_setting('archive_mode') = 'off' and current_setting('synchronous_standby_names') = ''
 """
 
 
@@ -149,6 +141,11 @@ def come_as_they_are(fits: Fitted) -> bool:
     return len(there) == len(fits.table) and dict(fits.source) == dict(fits.types) == there
 
 
+def in_order(fits: Fitted) -> Mapping[str, str]:
+    """Return the types of the rows in the order of the table: a partition shows its columns to whoever asks for all of them."""
+    return {one.name: fits.source[one.name] for one in fits.table}
+
+
 def found(connection: Connection, parent: Name, extent: Extent) -> Leaf | None:
     """Return the plain partition whose rows are those that leave, all of them and no others; or nothing."""
     try:
@@ -158,13 +155,20 @@ def found(connection: Connection, parent: Name, extent: Extent) -> Leaf | None:
             if len(read) != 1 or _read(connection, read[0], extent.outside):
                 return None
             return plain(connection, parent, read[0])
-    except REFUSALS:
+    except psycopg.Error as error:
+        if is_the_end(connection, error):
+            raise
         return None
+
+
+def is_the_end(connection: Connection, error: psycopg.Error) -> bool:
+    """Tell an error that ends the run, a lost connection or a cancelled statement, from one after which another way is gone."""
+    return connection.closed or connection.broken or isinstance(error, errors.QueryCanceled | errors.AdminShutdown)
 
 
 def plain(connection: Connection, parent: Name, name: Name) -> Leaf | None:
     """Return a partition of a table, if it is a plain one."""
-    asked = {"parent": parent.text, "schema": name.schema, "table": name.table}
+    asked = {"parent": parent.text, "schema": name.schema, "table": name.table, "noting": NOTING}
     row = connection.execute(_PARTITION, asked).fetchone()
     return Leaf(int(row[0]), Name(row[1], row[2]), str(row[3]), int(row[4])) if row else None
 

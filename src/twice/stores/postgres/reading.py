@@ -64,6 +64,8 @@ def frame(url: str, name: Name, spark: Any) -> Any:
     """Return all rows as a frame; the driver holds no more than a few."""
     with connected(url) as connection:
         columns = _columns(connection, name)
+        if sum(size for _, _, size, _ in connection.execute(_LEAVES, {"name": name.text}).fetchall()) <= _FEW_BYTES:
+            return arrow.framed(spark, fetched(url, name))
         has_partitions = proofs.has_partitions(connection, name)
         connection.execute("begin isolation level repeatable read read only")
         connection.execute("set local idle_in_transaction_session_timeout = 0")
@@ -71,8 +73,6 @@ def frame(url: str, name: Name, spark: Any) -> Any:
             # Before the snapshot is taken: from then on no partition takes the place of another.
             connection.execute(sql.SQL("lock table {} in access share mode").format(name.sql))
         parts = connection.execute(_LEAVES, {"name": name.text}).fetchall()
-        if sum(size for _, _, size, _ in parts) <= _FEW_BYTES:
-            return arrow.framed(spark, fetched(url, name))
         snapshot = one(connection.execute("select pg_export_snapshot()"))[0]
         ranges = [
             (schema, table, start, start + _PAGES_A_TASK)

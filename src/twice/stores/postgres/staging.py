@@ -191,7 +191,8 @@ class Stager:
             fits = nested_as_text(fits)
         is_new = may_become_table and fits.source == fits.types
         is_leaf = has_partitions and leaving is not None and self._is_one_leaf(fits, leaving)
-        source = self._source(rows, fits, bounds, are_together=is_new or is_leaf)
+        types = leaves.in_order(fits) if is_leaf else fits.source
+        source = self._source(rows, fits, types, bounds, are_together=is_new or is_leaf)
         reach("postgres.staged")
         explaining = misfits.named(self.url, [(source, fits)], self.work.name)
         with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
@@ -211,11 +212,13 @@ class Stager:
         table = bookkeeping.columns_of(connection, self.name)
         return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
-    def _source(self, rows: Rows, fits: Fitted, bounds: Slice | None, *, are_together: bool) -> Source:
+    def _source(
+        self, rows: Rows, fits: Fitted, types: Mapping[str, str], bounds: Slice | None, *, are_together: bool
+    ) -> Source:
         if is_frame(rows):
             within = told_by_tasks(bounds, fits)
-            return tasks.staged(self.url, self.home, self.work, rows, fits.source, within, are_together=are_together)
-        return Source(fits.source, held(rows))
+            return tasks.staged(self.url, self.home, self.work, rows, types, within, are_together=are_together)
+        return Source(types, held(rows))
 
     def _is_one_leaf(self, fits: Fitted, leaving: Leaves) -> bool:
         """Tell whether the rows may take the place of a whole partition, which is so large that it matters."""
