@@ -2,7 +2,8 @@
 
 A forced load that brings no rows replaces the period's table, through Twice; by hand the rows of the period are deleted
 from one table, and the table is vacuumed, since the deleted rows are still in it. The same with ten times as many other
-rows. CPU is that of this process and of the whole server. No JVM is started.
+rows, in turns with the first, so that the two can be compared too. CPU is that of this process and of the whole server.
+No JVM is started.
 
 What a DELETE costs depends on the indexes. `--keys` tells which there are:
 
@@ -15,7 +16,7 @@ What a DELETE costs depends on the indexes. `--keys` tells which there are:
 import argparse
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -39,19 +40,25 @@ _ROWS = "select n as id, 'page ' || n % 5003 as page, n % 600 as seconds from ge
 
 @dataclass
 class Ground:
-    """One database with a view of periods, and a table that holds the same rows."""
+    """One database with a view of periods, and a table that holds the same rows; and what each way cost in it."""
 
     server: PostgresServer
     folder: Path
     rows: int
     weeks: int
     keys: str = "week,id"
+    ours: list[Cost] = field(default_factory=list)
+    theirs: list[Cost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.db = psycopg.connect(self.server.url(), autocommit=True)
-        self.db.execute("drop schema public cascade; create schema public")
+        name = f"of_{self.weeks}"
+        with psycopg.connect(self.server.url(), autocommit=True) as db:
+            db.execute(f"drop database if exists {name}")
+            db.execute(f"create database {name}")
+        self.folder.mkdir()
+        self.db = psycopg.connect(self.server.url(name), autocommit=True)
         self.project = Project(settings.load(self.folder), None)
-        self.project._stores["postgres"] = PostgresStore(self.server.url(), self.project.engine)
+        self.project._stores["postgres"] = PostgresStore(self.server.url(name), self.project.engine)
         self.db.execute("create table by_hand (week text, id bigint, page text, seconds bigint)")
         for week in range(self.weeks):
             day = date.fromisoformat(WEEK) + timedelta(weeks=week)
@@ -113,16 +120,28 @@ class Ground:
     def _wal(self) -> int:
         return int(self.db.execute("select pg_current_wal_insert_lsn() - '0/0'").fetchone()[0])
 
+    def take_a_turn(self) -> None:
+        """Measure both ways once."""
+        self.fill(f"visits__{LABEL}")
+        self.ours.append(self.measured(self.clean))
+        self.theirs.append(self.measured(self.delete))
 
-def duel(ground: Ground, times: int) -> tuple[list[Cost], list[Cost]]:
-    """Measure both ways in turns, after one turn that does not count."""
-    ours, theirs = [], []
+
+def measure(grounds: list[Ground], times: int) -> None:
+    """Measure all in turns, after one turn that does not count."""
     for _ in range(times + 1):
-        ground.fill(f"visits__{LABEL}")
-        ours.append(ground.measured(ground.clean))
-        theirs.append(ground.measured(ground.delete))
-    ground.check()
-    return ours[1:], theirs[1:]
+        for ground in grounds:
+            ground.take_a_turn()
+    for ground in grounds:
+        ground.check()
+        ground.db.close()
+        del ground.ours[0], ground.theirs[0]
+
+
+def _ratio(ones: list[Cost], others: list[Cost], what: str) -> float:
+    """Median of one / other, pair by pair."""
+    pairs = zip(ones, others, strict=True)
+    return statistics.median(getattr(one, what) / getattr(other, what) for one, other in pairs)
 
 
 def _told(costs: list[Cost]) -> str:
@@ -141,7 +160,7 @@ def main() -> None:
     )
     asked.add_argument("--periods", default="2,20", help="how many periods there are")
     asked.add_argument("--keys", nargs="+", choices=list(_KEYS), default=["week,id", "none"])
-    asked.add_argument("--times", type=int, default=5)
+    asked.add_argument("--times", type=int, default=9)
     given = asked.parse_args()
     each = f"{'CPU s':>8} {'wall s':>8} {'WAL MB':>8}"
     print(f"{'':>29} {'ours':<26} {'DELETE and VACUUM':<26} {'DELETE / ours':>14}")
@@ -149,19 +168,27 @@ def main() -> None:
     with PostgresServer() as server:
         for rows in map(int, given.rows.split(",")):
             for keys in given.keys:
-                for weeks in map(int, given.periods.split(",")):
-                    with tempfile.TemporaryDirectory() as folder:
-                        ours, theirs = duel(Ground(server, Path(folder), rows, weeks, keys), given.times)
-                    cpu, wall = (
-                        statistics.median(
-                            getattr(b, what) / getattr(a, what) for a, b in zip(ours, theirs, strict=True)
-                        )
-                        for what in ("cpu_seconds", "wall_seconds")
-                    )
-                    print(
-                        f"{keys:>8} {weeks:>8} {rows:>11,} {_told(ours)} {_told(theirs)} {cpu:>6.1f} {wall:>7.1f}",
-                        flush=True,
-                    )
+                with tempfile.TemporaryDirectory() as folder:
+                    weeks = [int(number) for number in given.periods.split(",")]
+                    grounds = [Ground(server, Path(folder, str(number)), rows, number, keys) for number in weeks]
+                    measure(grounds, given.times)
+                _print(grounds)
+
+
+def _print(grounds: list[Ground]) -> None:
+    """Print a line for each number of periods, and how the most compare with the fewest."""
+    for ground in grounds:
+        cpu, wall = (_ratio(ground.theirs, ground.ours, what) for what in ("cpu_seconds", "wall_seconds"))
+        print(
+            f"{ground.keys:>8} {ground.weeks:>8} {ground.rows:>11,} {_told(ground.ours)} {_told(ground.theirs)}"
+            f" {cpu:>6.1f} {wall:>7.1f}",
+            flush=True,
+        )
+    few, many = grounds[0], grounds[-1]
+    # The kernel counts CPU in hundredths of a second, which is much of one cleaning: so all of them together.
+    cpu = sum(cost.cpu_seconds for cost in many.ours) / sum(cost.cpu_seconds for cost in few.ours)
+    wall = _ratio(many.ours, few.ours, "wall_seconds")
+    print(f"{'':>8} ours of {many.weeks} / ours of {few.weeks}: CPU {cpu:.2f}, wall {wall:.2f}", flush=True)
 
 
 if __name__ == "__main__":

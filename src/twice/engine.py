@@ -10,9 +10,10 @@ name; what a caller's own session said before is put back afterwards.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _EXTENSIONS = {"delta": "io.delta.sql.DeltaSparkSessionExtension"}
 _CATALOGS = {"delta": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+_JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+# A collector by name, or a file of options in which there may be one.
+_MAY_NAME_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b|-XX:(Flags|VMOptionsFile)=|(^|\s)@\S")
 _JOB_NAMES = ("spark.jobGroup.id", "spark.job.description")
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -172,8 +177,14 @@ class Engine:
                 "Everybody on the machine can read it there.",
                 "Write options that are no secret, and keep a secret one in a file: -XX:Flags=FILE or @FILE.",
             )
-        options = (conf[_JAVA_OPTIONS], asked.pop(_JAVA_OPTIONS, ""))
+        options = (conf[_JAVA_OPTIONS], self._collector(), asked.pop(_JAVA_OPTIONS, ""))
         return conf | asked | {_JAVA_OPTIONS: " ".join(filter(None, options))}
+
+    def _collector(self) -> str:
+        """Return the garbage collector for a JVM that runs tasks itself, unless somebody chose one: a JVM refuses two."""
+        runs_tasks = str(self.settings["spark.master"]).startswith("local")
+        is_chosen = any(map(_MAY_NAME_COLLECTOR.search, _java_options(self.settings.spark_conf)))
+        return "-XX:+UseParallelGC" if runs_tasks and not is_chosen else ""
 
     def _log4j(self) -> Path:
         file = self.settings.root / ".twice" / "log4j2.properties"
@@ -203,6 +214,16 @@ class Engine:
         if source != "fetch":
             raise Misuse(f"jars.from={source!r} is not known.", fix="Use 'fetch' or 'cluster', or set jars.folder.")
         return jars.ensure(wanted)
+
+
+def _java_options(conf: Mapping[str, str]) -> Iterator[str]:
+    """Return all that says how a driver's JVM is to be started, besides what Twice itself says."""
+    yield from (conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS))
+    yield from (os.environ.get(name, "") for name in _JAVA_VARIABLES)
+    home = os.environ.get("SPARK_HOME", "")
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"), "spark-defaults.conf")
+    if defaults.is_absolute() and defaults.is_file():
+        yield defaults.read_text(encoding="utf-8", errors="replace")
 
 
 def _start_jvm(conf: dict[str, str]) -> None:

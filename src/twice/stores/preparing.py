@@ -44,7 +44,7 @@ class Source:
     count: int
     tests: tuple[tuple[str, str], ...]
     batches: tuple[int, ...] = ()
-    digest: tuple[int, Decimal] = (0, Decimal(0))
+    digest: tuple[int, int] = (0, 0)
     size: int = 0
 
     @property
@@ -192,14 +192,20 @@ def _extremes(rows: DataFrame, rule: MergeRule, layout: Sequence[str]) -> list[C
     ]
 
 
-def digest_of(rule: MergeRule, counting: Column | None = None) -> tuple[Column, Column]:
+def digest_of(rule: MergeRule, counting: Column | None = None) -> tuple[Column, ...]:
     """Return what tells two sets of keys apart, without looking for each of them."""
     from pyspark.sql import functions as F
 
     hashed = F.xxhash64(*(F.col(quoted(key)) for key in rule.keys))
     if counting is not None:
         hashed = F.when(counting, hashed)
-    return F.bit_xor(hashed).alias("digest_xor"), F.try_sum(hashed.cast("decimal(38,0)")).alias("digest_sum")
+    # Summed in halves: two billion of them fit into a whole number, and decimals are slow.
+    low, high = hashed.bitwiseAND(F.lit(0xFFFF_FFFF)), F.shiftrightunsigned(hashed, 32)
+    return (
+        F.bit_xor(hashed).alias("digest_xor"),
+        F.try_sum(low).alias("digest_low"),
+        F.try_sum(high).alias("digest_high"),
+    )
 
 
 def _order_nulls(rows: DataFrame, rule: MergeRule) -> list[Column]:
@@ -298,11 +304,12 @@ def since(look_back: LookBack | None, rows: DataFrame) -> str:
     return f"{column} >= CAST({string_literal(found['first'])} AS {kind})"
 
 
-def joined_digest(groups: Sequence[Any]) -> tuple[int, Decimal]:
+def joined_digest(groups: Sequence[Any]) -> tuple[int, int]:
     """Return the digest of all keys from those of their parts; one without keys has none."""
-    xor, total = 0, Decimal(0)
+    xor, total = 0, 0
     for row in groups:
-        xor, total = xor ^ (row["digest_xor"] or 0), total + (row["digest_sum"] or Decimal(0))
+        xor ^= row["digest_xor"] or 0
+        total += ((row["digest_high"] or 0) << 32) + (row["digest_low"] or 0)
     return xor, total
 
 
