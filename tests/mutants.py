@@ -371,7 +371,7 @@ def publish_before_it_is_durable(patch):
     store="parquet",
 )
 def publish_before_the_stage_is_durable(patch):
-    patch.setattr("twice.stores.parquet.store._make_durable", lambda table, files: None)
+    patch.setattr("twice.stores.parquet.staging._make_durable", lambda table, files: None)
 
 
 # ---------------------------------------------------------------- the log of a Delta table

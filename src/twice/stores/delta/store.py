@@ -9,12 +9,9 @@ the log, by attempt, and never taken from a session.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
-from urllib.parse import unquote
 
 from twice.abilities import (
     Appends,
@@ -23,7 +20,6 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
-    LookBack,
     Merges,
     Opening,
     PointsAtVersions,
@@ -42,50 +38,29 @@ from twice.abilities import (
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
 from twice.explain import explain
 from twice.faults import reach
-from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
-from twice.slices import ColumnSlice, Slice, missing_column, quoted, string_literal
-from twice.stores import finding, footers, frames, manifest, merging, preparing, repeats
+from twice.slices import quoted
+from twice.stores import finding, footers, frames, manifest, merging, repeats
 from twice.stores.beside import Beside
 from twice.stores.delta import catalog, inspecting, log, sql_views, upkeep
-from twice.stores.delta.jvm import AddedFile, Start, Transaction, locked
+from twice.stores.delta.jvm import Transaction, locked
 from twice.stores.delta.log import Payload
-from twice.stores.delta.partitions import holds_partition, partition_name
+from twice.stores.delta.merging import MergesRows
+from twice.stores.delta.replacing import ReplacesRows
+from twice.stores.delta.staging import Written
 from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
-from twice.stores.views import DATA, NewVersion, Views, a_table, refuse_versions
-
-_WHOLE = "overwriteSchema"
-_PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
-
-
-@dataclass(frozen=True)
-class _Written:
-    """Files that a transaction has written, and the actions that will make them visible.
-
-    A draft also adds files of an older version again: `new` are then the actions of those that it wrote itself.
-    """
-
-    transaction: Transaction
-    actions: Any
-    scope: str
-    predicate: str = ""
-    starts_from: int | None = None
-    new: Any = None
-
-    @property
-    def mode(self) -> str:
-        """What the table's history calls it."""
-        appends = self.scope == "rows" and not self.predicate and self.starts_from is None
-        return "Append" if appends else "Overwrite"
+from twice.stores.views import NewVersion, Views, a_table, refuse_versions
 
 
 class DeltaStore(
     Views,
     Histories,
+    ReplacesRows,
+    MergesRows,
     Takes,
     Beside,
     frames.SparkRows,
@@ -185,9 +160,6 @@ class DeltaStore(
         member = Member(os.path.relpath(folder, table), slot=work.slot, rows=count, files=files)
         return Staged(count, handle=NewVersion(member, keep))
 
-    def _version_folder(self, work: Work) -> str:
-        return os.path.join(self.table(work.name), DATA, work.attempt)
-
     def read_version(self, name: str, member: Member) -> Rows:
         """Read a version with Delta's own reader."""
         return self.engine.spark.read.format("delta").load(self.table(name))
@@ -233,164 +205,10 @@ class DeltaStore(
         if self.views:
             sql_views.refuse_table(self.engine.spark, self._sql_name(name))
 
-    def stage_table(self, work: Work, rows: Rows) -> Staged:
-        """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
-        transaction, rows = self._opened_for(work, rows, base=work.base.version)
-        return self._stage(work, transaction, rows, {_WHOLE: "true"}, transaction.partition_columns, "table")
-
-    def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
-        """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""
-        transaction, rows = self._opened_for(work, rows)
-        predicate = bounds.sql(frames.types(rows))
-        column = getattr(bounds, "column", "")
-        by_column = [column] if column and frames.types(rows)[column] in _PARTITION_TYPES else []
-        partition_by = transaction.partition_columns if transaction.exists else by_column
-        write = partial(self._stage, work, transaction, rows, {"replaceWhere": predicate}, partition_by, "slice")
-        if not transaction.exists:
-            # Delta itself refuses stray rows only in a table that exists already.
-            return self._counted(write(), bounds, rows, predicate)
-        try:
-            return write()
-        except Exception as error:
-            if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
-                raise NotPublished(
-                    f"Some rows lie outside the slot's slice ({bounds.text}).",
-                    "Publishing them would touch other slots, so nothing was published.",
-                    "Filter them in the transform, or check that the input belongs to this slot.",
-                ) from error
-            raise
-
-    def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
-        """Write the rows by partition, and remove the partitions that the slot filled before."""
-        # Opened on what the plan saw: a neighbour that fills one of these partitions since is a conflict.
-        transaction, rows = self._opened_for(work, rows, base=work.base.version)
-        for column in columns:
-            if column not in rows.columns:
-                raise missing_column(column, rows.columns)
-        found = transaction.partition_columns
-        if transaction.exists and found != list(columns):
-            raise Misuse(f"The table {work.name} is partitioned by {found}, the pattern says {list(columns)}.")
-        staged = self._stage(work, transaction, rows, {"partitionOverwriteMode": "dynamic"}, list(columns), "slice")
-        filled_before = self._filled_before(work)
-        if not filled_before or not transaction.exists:
-            return staged
-        left_behind = " OR ".join(map(holds_partition, filled_before))
-        actions = transaction.removing(staged.handle.actions, left_behind)
-        return replace(staged, handle=replace(staged.handle, actions=actions))
-
-    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
-        """Write the rows to be added; with lineage they take the place of the slot's older ones."""
-        rows = frames.with_lineage(frames.checked(rows), lineage, work.slot)
-        transaction, rows = self._opened_for(work, rows)
-        rows, stray = frames.observed(rows, check.sql(frames.types(rows)) if check else "")
-        options = {}
-        if lineage and work.base.receipt(work.slot):
-            options = {"replaceWhere": f"{quoted(lineage)} = {string_literal(work.slot)}"}
-        staged = self._stage(work, transaction, rows, options, transaction.partition_columns, "rows")
-        return replace(staged, outside=stray())
-
-    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
-        """Find what changes in a transaction of our own, and let Delta write just that."""
-        rule.check_columns(frames.checked(rows).columns)
-        # What is computed from the whole table is computed from what the plan saw, and from nothing newer.
-        base = work.base.version if work.compares_head else None
-        transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
-        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
-        if not transaction.exists:
-            return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
-        if work.compares_head:
-            transaction.reads_all()
-        files, target = self._searched(transaction, source)
-        changes = merging.changes(source, target, rule, with_places=transaction.marks_rows)
-        notes = changes.notes(source.given)
-        if changes.total == changes.inserted:
-            staged = self._inserted(work, transaction, changes.upserts, layout, source)
-            return replace(staged, notes=notes)
-        self._refuse_blank_texts(changes.upserts, transaction.partition_columns)
-        actions = self._changed(work, transaction, files, changes, rule) or transaction.merge(
-            changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
-        )
-        reach("delta.files.written")
-        return Staged(source.given, handle=_Written(transaction, actions, "rows"), notes=notes)
-
-    def _changed(
-        self, work: Work, transaction: Transaction, files: Any, changes: merging.Changes, rule: MergeRule
-    ) -> Any:
-        """Write what changes with less work than Delta's own MERGE, which looks for each row once more.
-
-        Where more is to be kept than rows, or where a key is in the table more than once, this is left to Delta.
-        """
-        touched, before = transaction.at_paths(files, changes.files)
-        if before is None or not transaction.keeps_only_rows:
-            return None
-        if changes.places is None:
-            return self._rewritten(work, transaction, touched, before, changes, rule)
-        marks, count = transaction.marked(touched, changes.places, merging.FILE, merging.INDEX)
-        if count != changes.updated + changes.deleted:
-            return None
-        is_only_deleted = changes.total == changes.deleted
-        rows = (
-            transaction.none()
-            if is_only_deleted
-            else transaction.write(changes.upserts, {}, transaction.partition_columns)
-        )
-        return rows.concat(marks)
-
-    def _rewritten(
-        self,
-        work: Work,
-        transaction: Transaction,
-        touched: Any,
-        before: int,
-        changes: merging.Changes,
-        rule: MergeRule,
-    ) -> Any:
-        """Write the touched files anew; they are not shuffled."""
-        target = frames.with_columns_of(transaction.frame(touched), transaction.schema)
-        actions = transaction.rewrite(merging.without(target, changes, rule).unionByName(changes.upserts), touched)
-        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
-        if written == before + changes.inserted - changes.deleted:
-            return actions
-        self.discard(work, Staged(0, handle=_Written(transaction, actions, "rows")))
-        return None
-
     def past(self, name: str) -> Past:
         """Read from the log whose rows each version holds."""
         table = self.table(name)
         return Past(reversed(log.states(table)), lambda version: log.lost(table, version))
-
-    def stage_draft(
-        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
-    ) -> Staged:
-        """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
-        transaction = self._open(work, base=work.base.version)
-        fits = self._fitted(work, transaction, batches, rule)
-        source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
-        start = transaction.start(base) if base != NO_TABLE else None
-        files, there = self._searched_at(transaction, start, source) if start else (transaction.none(), None)
-        changes = merging.changes_of_batches(source, there, rule)
-        partition_by = transaction.partition_columns if transaction.exists else list(layout)
-        self._refuse_blank_texts(changes.upserts, partition_by)
-        touched, before = transaction.at_paths(files, changes.files)
-        rows = changes.upserts
-        if start:
-            kept = frames.with_columns_of(transaction.frame(touched, start), transaction.schema)
-            rows = merging.without(kept, changes, rule).unionByName(rows)
-        actions = transaction.write(rows, {}, partition_by)
-        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
-        if before is not None and written != before + changes.inserted - changes.deleted:
-            self.discard(work, Staged(0, handle=_Written(transaction, actions, "rows")))
-            raise NotPublished(
-                f"A replay of {source.given} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
-                "Nothing was published, and the target is as it was.",
-            )
-        new = actions
-        if transaction.exists:
-            transaction.reads_all()
-            actions = actions.concat(transaction.started(start, touched))
-        reach("delta.files.written")
-        handle = _Written(transaction, actions, "rows", starts_from=base, new=new)
-        return Staged(source.given, handle=handle, notes=changes.notes(source.given), batches=source.batches)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Commit the difference between what is there and an older version."""
@@ -410,157 +228,6 @@ class DeltaStore(
             _check_start(table, version)
             reach("delta.locked")
             transaction.commit(lock, actions, numbers, payload.to_text(), "Overwrite")
-
-    def _fitted(self, work: Work, transaction: Transaction, batches: Sequence[Rows], rule: MergeRule) -> list[Any]:
-        """Make each batch fit what the table is after those before it; the table's columns change once."""
-        fits, schema, widened = frames.fitted_in_turn(batches, transaction.schema, work, rule)
-        if transaction.exists and schema != transaction.schema and widened is not None:
-            transaction.evolve(frames.read_parquet(self.engine.spark, [], schema), widened)
-        else:
-            transaction.keep_versions(work.keep_days)
-        return fits
-
-    def _searched_at(self, transaction: Transaction, start: Start, source: preparing.Source) -> tuple[Any, Any]:
-        """Return the files and the rows of an older version in which keys are looked for."""
-        part = merging.within(transaction.frame(transaction.none(), start), source.bounds)
-        files = transaction.files_of(start, part)
-        rows = merging.within(transaction.frame(files, start), source.quick_bounds)
-        return files, frames.with_columns_of(rows, transaction.schema)
-
-    def stage_missing(
-        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
-    ) -> Staged:
-        """Write the rows whose key is not in the version that the transaction reads."""
-        rule.check_columns(frames.checked(rows).columns)
-        transaction, rows = self._opened_for(work, rows)
-        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
-        if not transaction.exists:
-            return self._inserted(work, transaction, source.rows, layout, source)
-        _, target = self._searched(transaction, source, preparing.since(look_back, rows))
-        return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
-
-    def _opened_for(
-        self, work: Work, rows: Rows, base: int | None = None, besides: Sequence[str] = ()
-    ) -> tuple[Transaction, Any]:
-        """Open a transaction, and make the rows fit the table; what the table gets is part of the transaction."""
-        transaction = self._open(work, base)
-        return transaction, self._fits(transaction, rows, work, besides)
-
-    def _fits(self, transaction: Transaction, rows: Rows, work: Work, besides: Sequence[str]) -> Any:
-        fitted, fits = frames.fitted(frames.checked(rows), transaction.schema, work, besides)
-        if fits.changes_table:
-            # Delta changes a table's metadata once in a transaction: how long versions are kept waits for the next.
-            transaction.evolve(fitted.drop(*besides).limit(0), widened=fits.widened)
-        else:
-            transaction.keep_versions(work.keep_days)
-        return fitted
-
-    def _searched(self, transaction: Transaction, source: preparing.Source, window: str = "") -> tuple[Any, Any]:
-        """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
-        files = transaction.reads(merging.within(transaction.frame(transaction.none()), source.bounds, window))
-        # A column that the transaction itself adds is not in the version that it reads.
-        rows = merging.within(transaction.frame(files), source.quick_bounds, window)
-        return files, frames.with_columns_of(rows, transaction.schema)
-
-    def _inserted(
-        self, work: Work, transaction: Transaction, rows: Any, layout: Sequence[str], source: preparing.Source
-    ) -> Staged:
-        """Write rows that are only added, and tell the rows of the source."""
-        partition_by = transaction.partition_columns if transaction.exists else list(layout)
-        staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
-        return replace(staged, rows=source.given, notes=(changes_text(staged.rows, 0, 0, source.given),))
-
-    def _filled_before(self, work: Work) -> list[str]:
-        """Return the partitions that older generations of the slot filled, and that no other slot fills now."""
-        before = work.base.receipt(work.slot)
-        if before is None:
-            return []
-        if not before.attempt:
-            raise NotPublished(
-                f"The receipt of {work.slot} went with the cleaned log, and with it the partitions that it filled.",
-                "Rows of an older generation could stay behind, so nothing was published.",
-                "Remove the slot's old rows by hand, or write to a new target.",
-            )
-        others = {part for slot, found in work.base.receipts.items() if slot != work.slot for part in found.partitions}
-        return sorted({*before.partitions, *before.once} - others)
-
-    def _open(self, work: Work, base: int | None = None) -> Transaction:
-        """Open a transaction that conflicts with any other publish of the slot, or change of owner."""
-        if "/" not in work.name and self.table(work.name) != (located := catalog.located(self.engine.spark, work.name)):
-            self._folders[work.name] = located
-            raise Conflict("the catalog keeps the table in another place now")
-        if self._view(work.name):
-            raise Misuse(
-                f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target."
-            )
-        transaction = Transaction(self.engine.spark, self.table(work.name), base)
-        if base is not None and transaction.read_version != base:
-            raise Conflict(f"the table is at version {transaction.read_version}, the plan saw {base}")
-        if transaction.table_property("delta.setTransactionRetentionDuration"):
-            raise Misuse(
-                f"The table {work.name} forgets transactions (delta.setTransactionRetentionDuration).",
-                "A rerun after that could not be told from a first run.",
-                "Unset that property of the table.",
-            )
-        return transaction
-
-    def _stage(
-        self,
-        work: Work,
-        transaction: Transaction,
-        rows: Rows,
-        options: Mapping[str, str],
-        partition_by: Sequence[str],
-        scope: str,
-    ) -> Staged:
-        actions = transaction.write(rows, options, partition_by)
-        reach("delta.files.written")
-        added = transaction.added_files(actions)
-        filled = {partition_name(file.partition, partition_by) for file in added}
-        partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
-        handle = _Written(transaction, actions, scope, options.get("replaceWhere", ""))
-        staged = Staged(sum(map(self._rows_in(work), added)), 0, partitions, handle)
-        self._refuse_blanks(work, staged, rows, added, partition_by)
-        return staged
-
-    def _rows_in(self, work: Work) -> Callable[[AddedFile], int]:
-        """Count a new file's rows by what Delta noted of it, or by its footer."""
-
-        def count(file: AddedFile) -> int:
-            path = os.path.join(self.table(work.name), unquote(file.path))
-            return file.rows if file.rows is not None else footers.row_count([path])
-
-        return count
-
-    def _refuse_blanks(
-        self, work: Work, staged: Staged, rows: Any, added: Sequence[AddedFile], partition_by: Sequence[str]
-    ) -> None:
-        """Delta reads an empty text in a partition column back as NULL: refuse it rather than change it."""
-        doubtful = [column for column in partition_by if any(file.partition.get(column) is None for file in added)]
-        try:
-            self._refuse_blank_texts(rows, doubtful)
-        except NotPublished:
-            self.discard(work, staged)
-            raise
-
-    def _refuse_blank_texts(self, rows: Any, partition_by: Sequence[str]) -> None:
-        texts = [column for column in partition_by if frames.types(rows).get(column) == "string"]
-        blank = rows.where(" OR ".join(f"{quoted(c)} = ''" for c in texts)).count() if texts else 0
-        if blank:
-            raise NotPublished(
-                f"{blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
-                "Delta would read it back as NULL, so nothing was published.",
-                "Replace the empty text in the transform, or do not partition by that column.",
-            )
-
-    def _counted(self, staged: Staged, bounds: Slice, rows: Any, predicate: str) -> Staged:
-        """Count stray rows of a new table, unless its files show that there are none."""
-        written: _Written = staged.handle
-        added = written.transaction.added_files(written.actions)
-        kind = frames.types(rows).get(getattr(bounds, "column", ""), "")
-        if isinstance(bounds, ColumnSlice) and all(file.holds_only(bounds, kind) for file in added):
-            return staged
-        return replace(staged, outside=frames.stray_count(rows, predicate))
 
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Commit under the lock beside the table, if the slot's number is what the plan saw."""
@@ -584,7 +251,7 @@ class DeltaStore(
 
     def _before_commit(
         self, work: Work, staged: Staged, receipts: Sequence[Receipt]
-    ) -> tuple[_Written, dict[str, int], str]:
+    ) -> tuple[Written, dict[str, int], str]:
         """Make ready all that the commit carries; whatever fails here has surely not been published."""
         try:
             written = staged.handle or self._nothing(work)
@@ -607,7 +274,7 @@ class DeltaStore(
             raise Conflict(f"the number of {moved[0]} is not what the plan saw")
         return written, numbers, payload
 
-    def _nothing(self, work: Work) -> _Written:
+    def _nothing(self, work: Work) -> Written:
         """A publish of the receipt alone: no rows change, and none may have changed since the plan."""
         transaction = self._open(work, base=work.base.version)
         if not transaction.exists:
@@ -618,9 +285,9 @@ class DeltaStore(
             )
         transaction.keep_versions(work.keep_days)
         transaction.reads_all()
-        return _Written(transaction, transaction.none(), "nothing")
+        return Written(transaction, transaction.none(), "nothing")
 
-    def _payload(self, work: Work, receipts: Sequence[Receipt], written: _Written) -> Payload:
+    def _payload(self, work: Work, receipts: Sequence[Receipt], written: Written) -> Payload:
         """Carry older receipts forward when enough have gathered, or when they grow old."""
         transaction = written.transaction
         owner = receipts[0].owner
@@ -631,7 +298,7 @@ class DeltaStore(
             return payload.carrying(work.base)
         return payload
 
-    def _left(self, work: Work, receipts: Sequence[Receipt], written: _Written) -> Sight:
+    def _left(self, work: Work, receipts: Sequence[Receipt], written: Written) -> Sight:
         """Return what is true of the other slots, when the table starts from an older version."""
         start = next(one for one in log.states(self.table(work.name)) if one.version == written.starts_from)
         return start.leaves_of(work.base, {receipt.slot for receipt in receipts}, work.base.version + 1)
@@ -706,16 +373,6 @@ class DeltaStore(
     def _sql_name(self, name: str) -> str:
         return f"{catalog.identifier(self.views)}.{quoted(name.rpartition('/')[2])}"
 
-    def discard(self, work: Work, staged: Staged) -> None:
-        """Remove the files of a transaction that will never commit, or a version that no view will name."""
-        shutil.rmtree(self._version_folder(work), ignore_errors=True)
-        written = staged.handle
-        if not isinstance(written, _Written):
-            return
-        table = self.table(work.name)
-        for path in written.transaction.new_files(written.actions if written.new is None else written.new):
-            _unlink(os.path.join(table, unquote(path)))
-
     def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Commit the new owner, if no other change of owner came first."""
         table = self.table(name)
@@ -788,10 +445,3 @@ def _check_start(table: str, version: int | None) -> None:
     why = "" if version is None else log.lost(table, version)
     if why:
         raise Conflict(f"version {version} cannot be started from any more: {why}")
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return

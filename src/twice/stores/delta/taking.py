@@ -9,27 +9,26 @@ names.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from twice.abilities import Leaving, Rows, Staged, TakesIn, Work
 from twice.errors import NotPublished
 from twice.faults import reach
 from twice.slices import Slice
 from twice.stores import taking
-from twice.stores.delta.jvm import Transaction
+from twice.stores.delta.staging import Stages
 
 
-class Takes(TakesIn):
+class Takes(Stages, TakesIn):
     """Takes rows in, for the store of Delta tables."""
 
-    def stage_taken(self: Any, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
         """Write the rows, and what Delta leaves of the files from which some go."""
-        transaction: Transaction = self._open(work, base=work.base.version)
+        transaction = self._open(work, base=work.base.version)
         leaves = taking.leaves(leaving, transaction.schema, work.name) if leaving and transaction.exists else ""
         come = taking.coming(self._fits(transaction, rows, work, ()), check, leaving)
         if transaction.exists:
             transaction.reads_all()
-        staged: Staged = self._stage(work, transaction, come.rows, {}, transaction.partition_columns, "rows")
+        staged = self._stage(work, transaction, come.rows, {}, transaction.partition_columns, "rows")
         try:
             if leaving:
                 leaving.refuse_unknown(come.unknown())

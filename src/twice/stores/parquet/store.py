@@ -8,15 +8,12 @@ manifest; a reader that lists the folder itself sees staged and replaced files t
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, ClassVar
-from urllib.parse import unquote, urlparse
 
 from twice.abilities import (
     Appends,
@@ -25,7 +22,6 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
-    LookBack,
     Merges,
     NamesFiles,
     Opening,
@@ -44,56 +40,31 @@ from twice.abilities import (
 )
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
-from twice.merges import MergeRule, changes_text
 from twice.runs import Receipt, is_attempt, new_attempt
-from twice.sight import NO_TABLE, REPLACED, Past, Sight, State
-from twice.slices import ColumnSlice, Slice
+from twice.sight import NO_TABLE, Past, Sight, State
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
-from twice.stores import finding, footers, frames, merging, preparing, repeats
+from twice.stores import finding, footers, frames, repeats
 from twice.stores import manifest as log
 from twice.stores.beside import Beside
-from twice.stores.durable import sync_file, sync_folders
+from twice.stores.durable import sync_file
 from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
-from twice.stores.parquet.damage import accepted, damage, damage_of, damaged_alone, named_as_they_are, outside
+from twice.stores.parquet import publishing
+from twice.stores.parquet.damage import damage, damage_of, damaged_alone, named_as_they_are, outside
+from twice.stores.parquet.merging import MergesRows
+from twice.stores.parquet.staging import DATA, Scope, Written
 from twice.stores.parquet.taking import Takes
 from twice.stores.sweep import sweep
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions, view_at
 
-DATA = "data"
-# Scopes whose files hold rows of any slot.
-_OF_NO_SLOT = ("merge", "draft")
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """What staged files take the place of: the `table`, the files of a `slot`, or what a `merge` or `draft` rewrites.
-
-    `schema` is what the table's columns were. A merge is computed from one version, and from no other;
-    a draft starts from the files of an older one.
-    """
-
-    name: str
-    schema: str = ""
-    version: int = NO_TABLE
-    removed: frozenset[str] = frozenset()
-    start: Manifest = field(default_factory=Manifest)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """Files that were written for a scope, with the columns that the table will have."""
-
-    scope: _Scope
-    files: tuple[DataFile, ...]
-    schema: str
 
 
 class ParquetStore(
     Views,
     Histories,
+    MergesRows,
     Takes,
     Beside,
     frames.SparkRows,
@@ -168,67 +139,13 @@ class ParquetStore(
         versions = log.versions(table)
         return log.manifest_path(table, versions[-1]) if versions else ""
 
-    def stage_table(self, work: Work, rows: Rows) -> Staged:
-        """Write the rows that will be the whole table."""
-        return self._stage(work, self._fitted(work, rows)[0], _Scope("table"))
-
-    def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
-        """Write the rows of a slice, and count those that lie outside it."""
-        rows, scope = self._fitted(work, rows)
-        return self._stage(work, rows, scope, bounds=bounds)
-
-    def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
-        """Write the rows, one folder a partition; the columns stay in the files as well."""
-        rows, scope = self._fitted(work, rows)
-        return self._stage(work, rows, scope, columns=columns)
-
-    def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
-        """Write the rows to be added; the manifest knows the files of a slot, with or without lineage."""
-        rows, scope = self._fitted(work, frames.with_lineage(frames.checked(rows), lineage, work.slot))
-        return self._stage(work, rows, scope, bounds=check)
-
-    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
-        """Write anew the partitions in which a row changes, and the rows that are inserted."""
-        base, source, scope = self._merge_source(work, rows, rule, layout)
-        if not base.files:
-            return self._stage_merged(work, merging.live(source.rows, rule), scope, layout, source)
-        schema = frames.schema_text(merging.stored(source.rows, rule))
-        target = self._rows_of(work.name, base.files, schema)
-        changes = merging.changes(source, merging.within(target, source.bounds), rule)
-        if not changes.total:
-            return Staged(source.given, notes=changes.notes(source.given))
-        touched = self._touched(work.name, base, changes.files)
-        kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
-        scope = replace(scope, removed=frozenset(file.path for file in touched))
-        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
-        return replace(staged, notes=changes.notes(source.given))
-
     def past(self, name: str) -> Past:
         """Read the manifests that are kept, newest first; of a version that lost a file nothing can start."""
         table = self.table(name)
         numbers = log.versions(table)
         kept = (manifest for number in reversed(numbers) if (manifest := log.kept(table, number)))
-        states = (replace(_state(one), made_at=_made_at(table, one.version)) for one in kept)
+        states = (replace(publishing.state_of(one), made_at=_made_at(table, one.version)) for one in kept)
         return Past(chain(states, [State(NO_TABLE)]), lambda version: _lost(table, version))
-
-    def stage_draft(
-        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
-    ) -> Staged:
-        """Write anew the partitions of an older version in which a row changes, and the rows that are inserted."""
-        table = self.table(work.name)
-        current, start = log.newest(table), log.load(table, base) if base != NO_TABLE else Manifest()
-        if current.version != work.base.version:
-            raise Conflict("the table moved since the plan was made")
-        fits, schema, _ = frames.fitted_in_turn(batches, current.schema, work, rule)
-        source = preparing.prepared_batches(fits, rule, layout)
-        there = merging.within(self._rows_of(work.name, start.files, schema), source.bounds)
-        changes = merging.changes_of_batches(source, there if start.files else None, rule)
-        touched = self._touched(work.name, start, changes.files)
-        removed = frozenset(file.path for file in touched)
-        scope = _Scope("draft", current.schema, current.version, removed, start)
-        kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
-        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
-        return replace(staged, notes=changes.notes(source.given), batches=source.batches)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Link a manifest that names the files of an older one."""
@@ -236,24 +153,13 @@ class ParquetStore(
         current, start = log.newest(table), log.load(table, version)
         if current.version != base.version or current.owner not in ("", owner):
             raise Conflict("the table moved")
-        following = _started(log.successor(current, f"restore {version}"), start, base, frozenset())
+        following = publishing.started(log.successor(current, f"restore {version}"), start, base, frozenset())
         log.append(table, replace(following, files=start.files, data_version=following.version))
-
-    def stage_missing(
-        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
-    ) -> Staged:
-        """Write the rows whose key no file holds yet."""
-        base, source, scope = self._merge_source(work, rows, rule, layout)
-        if not base.files:
-            return self._stage_merged(work, source.rows, scope, layout, source)
-        target = self._rows_of(work.name, base.files, frames.schema_text(source.rows))
-        searched = merging.within(target, source.bounds, preparing.since(look_back, source.rows))
-        return self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
 
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
         """Write files that no manifest names yet, and that no later one changes."""
         staged = self.stage_table(work, rows)
-        written: _Written = staged.handle
+        written: Written = staged.handle
         member = Member(
             f"{DATA}/{work.attempt}", slot=work.slot, rows=staged.rows, files=written.files, schema=written.schema
         )
@@ -273,7 +179,7 @@ class ParquetStore(
         """Write the files and one manifest that has all receipts."""
         attempt = new_attempt(held.owner, 0)
         work = Work(name=name, slot="", attempt=attempt, generation=0, base=Sight())
-        written: _Written = self._stage(work, rows, _Scope("merge"), columns=[by]).handle
+        written: Written = self._stage(work, rows, Scope("merge"), columns=[by]).handle
         frozen = Manifest(
             version=0,
             table_id=uuid.uuid4().hex,
@@ -310,70 +216,6 @@ class ParquetStore(
         if is_delta or (found.version != NO_TABLE and not found.is_view) or _holds_table(self.table(name)):
             raise a_table(name)
 
-    def _merge_source(
-        self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]
-    ) -> tuple[Manifest, preparing.Source, _Scope]:
-        """Return the version that is read, the checked source, and what the publish compares."""
-        base = log.newest(self.table(work.name))
-        rule.check_columns(frames.checked(rows).columns)
-        fits, _ = frames.fitted(rows, base.schema, work, rule.besides)
-        return base, preparing.prepared(fits, rule, layout), _Scope("merge", base.schema, base.version)
-
-    def _stage_merged(
-        self, work: Work, rows: Rows, scope: _Scope, layout: Sequence[str], source: preparing.Source
-    ) -> Staged:
-        """Stage what a merge writes; it tells the rows of its source, and its partitions are nobody's own."""
-        staged = self._stage(work, rows, scope, columns=layout)
-        return replace(staged, rows=source.given, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.given),))
-
-    def _rows_of(self, name: str, files: Sequence[DataFile], schema: str) -> Any:
-        """Read files of the table with the columns that it will have."""
-        paths = [os.path.join(self.table(name), file.path) for file in files]
-        return frames.read_parquet(self.engine.spark, paths, schema)
-
-    def _touched(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
-        """Return the files of all partitions in which a row is updated or deleted."""
-        partitions = {file.partition for file in self._files_at(name, base, found)}
-        return tuple(file for file in base.files if file.partition in partitions)
-
-    def _files_at(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
-        """Return the files of a version that Spark names by these addresses."""
-        table = os.path.realpath(self.table(name))
-        paths = (unquote(urlparse(path).path) for path in found)
-        relative = {os.path.relpath(os.path.realpath(path), table) for path in paths}
-        return tuple(file for file in base.files if file.path in relative)
-
-    def _fitted(self, work: Work, rows: Rows) -> tuple[Any, _Scope]:
-        """Return the rows as the table holds them, and what the publish compares."""
-        base = log.newest(self.table(work.name))
-        return frames.fitted(frames.checked(rows), base.schema, work)[0], _Scope("slot", base.schema)
-
-    def _stage(
-        self, work: Work, rows: Any, scope: _Scope, *, bounds: Slice | None = None, columns: Sequence[str] = ()
-    ) -> Staged:
-        folder = self._staging(work)
-        condition = bounds.sql(frames.types(rows)) if bounds else ""
-        # A slice by column is seen in the footers; any other condition is asked of each row.
-        counted, stray = frames.observed(rows, "" if isinstance(bounds, ColumnSlice) else condition)
-        laid_out, layout = frames.laid_out(counted, columns)
-        writer = laid_out.write.mode("errorifexists").option("compression", "snappy")
-        (writer.partitionBy(*layout) if layout else writer).parquet(spark_path(folder))
-        reach("parquet.files.written")
-        table = self.table(work.name)
-        files = tuple(_data_files(table, folder, "" if scope.name in _OF_NO_SLOT else work.slot, columns))
-        _make_durable(table, files)
-        reach("parquet.files.synced")
-        paths = [os.path.join(table, file.path) for file in files]
-        outside = stray()
-        if isinstance(bounds, ColumnSlice) and not footers.all_within(paths, bounds):
-            outside = frames.stray_count(self._rows_of(work.name, files, frames.schema_text(rows)), condition)
-        partitions = tuple(sorted({file.partition for file in files if file.partition}))
-        handle = _Written(scope, files, frames.schema_text(rows))
-        return Staged(footers.row_count(paths), outside, partitions, handle)
-
-    def _staging(self, work: Work) -> str:
-        return os.path.join(self.table(work.name), DATA, work.attempt)
-
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
         """Link the next manifest, on exactly the version it was computed from."""
         if isinstance(staged.handle, NewVersion):
@@ -382,8 +224,8 @@ class ParquetStore(
         table = self.table(work.name)
 
         def change(base: Manifest, following: Manifest) -> Manifest:
-            _compare(table, work, base, staged)
-            return _published(following, work, staged, receipts)
+            publishing.compare(table, work, base, staged)
+            return publishing.published(following, work, staged, receipts)
 
         log.publish(table, work, receipts, change)
         return ()
@@ -404,10 +246,6 @@ class ParquetStore(
         folder = log.log_folder(self.table(name))
         if os.path.isdir(folder):
             sync_file(folder)
-
-    def discard(self, work: Work, staged: Staged) -> None:
-        """Remove the attempt's files: no manifest names them."""
-        shutil.rmtree(self._staging(work), ignore_errors=True)
 
     def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
         """Publish a version that differs in its owner alone; of plain files it is the first one, and names them."""
@@ -561,71 +399,6 @@ def _kept_manifests(table: str) -> Iterator[Manifest]:
     return filter(None, (log.kept(table, version) for version in log.versions(table)))
 
 
-def _compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
-    """See that what the rows were computed from is still there."""
-    if base.is_view:
-        raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
-    ended = {**base.ended, **dict(damage(table, base))}.keys() - work.base.ended.keys()
-    if (staged.keeps and work.slot in ended) or (work.compares_head and ended):
-        raise Conflict("rows that were to be kept are gone")
-    if staged.handle is None:
-        return
-    scope = staged.handle.scope
-    if scope.name == "slot" and any(not file.slot for file in base.files):
-        raise Misuse(
-            f"The table {work.name} was merged into: its files hold rows of several slots.",
-            "Rows of one slot cannot be taken out of them, so nothing was published.",
-            "Keep the pattern that merges, or write to another target.",
-        )
-    if scope.name == "slot" and base.schema not in ("", scope.schema, staged.handle.schema):
-        raise Conflict("the table has other columns now")
-    if scope.name in _OF_NO_SLOT and base.version != scope.version:
-        raise Conflict("the table moved since it was compared with the rows")
-
-
-def _published(following: Manifest, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> Manifest:
-    """Return the next version with the slot's files swapped; all else is carried forward."""
-    if staged.handle is None:
-        return following
-    written: _Written = staged.handle
-    if written.scope.name == "table":
-        why = f"{REPLACED} {following.version}"
-        new = {receipt.slot for receipt in receipts}
-        following = replace(following, ended={slot: why for slot in following.receipts if slot not in new}, older={})
-    if written.scope.name == "draft":
-        following = _started(following, written.scope.start, work.base, {receipt.slot for receipt in receipts})
-    return replace(
-        following,
-        files=_kept(following, work, written.scope) + written.files,
-        schema=written.schema,
-        data_version=following.version,
-    )
-
-
-def _kept(base: Manifest, work: Work, scope: _Scope) -> tuple[DataFile, ...]:
-    """Return the files of the table that a publish leaves in place."""
-    if scope.name == "slot":
-        return tuple(file for file in base.files if file.slot != work.slot)
-    if scope.name == "table":
-        return ()
-    files = scope.start.files if scope.name == "draft" else base.files
-    return tuple(file for file in files if file.path not in scope.removed)
-
-
-def _started(following: Manifest, start: Manifest, base: Sight, published: AbstractSet[str]) -> Manifest:
-    """Return a version that starts from an older one: of the slots, those are in it that were in that one."""
-    state = _state(start)
-    left = state.leaves_of(base, published, following.version)
-    older = {slot: generation for slot, generation in state.holds.items() if slot in left.ended}
-    return replace(following, ended=left.ended, older=older)
-
-
-def _state(manifest: Manifest) -> State:
-    """Tell whose rows a version holds: strangers have no way in, but for files that were accepted as they are."""
-    holds = {slot: found.generation for slot, found in manifest.receipts.items() if slot not in manifest.ended}
-    return State(manifest.version, {**holds, **manifest.older}, outside(accepted(manifest)))
-
-
 def _made_at(table: str, version: int) -> str:
     """Tell when a version was made: versions are kept by the time of their manifests."""
     written = datetime.fromtimestamp(os.path.getmtime(log.manifest_path(table, version)), UTC)
@@ -642,29 +415,6 @@ def _lost(table: str, version: int) -> str:
     ):
         return "its files were swept"
     return next(filter(None, (damage_of(table, file) for file in log.load(table, version).files)), "")
-
-
-def _data_files(table: str, folder: str, slot: str, columns: Sequence[str]) -> Iterator[DataFile]:
-    """List what Spark wrote, with sizes and hashes."""
-    for place, _, names in os.walk(folder):
-        partition = frames.partition_of_folder(os.path.relpath(place, folder), columns) if columns else ""
-        for name in sorted(names):
-            if name.startswith(("_", ".")):
-                continue
-            path = os.path.join(place, name)
-            yield DataFile(os.path.relpath(path, table), os.path.getsize(path), content_hash(path), slot, partition)
-
-
-def _make_durable(table: str, files: Sequence[DataFile]) -> None:
-    """Spark does not fsync local files, so the driver does, before anything names them."""
-    folders = set()
-    for file in files:
-        path = os.path.join(table, file.path)
-        sync_file(path)
-        while len(path) > len(table):
-            path = os.path.dirname(path)
-            folders.add(path)
-    sync_folders(folders)
 
 
 def _folders(table: str) -> Iterator[tuple[str, list[str], list[str]]]:

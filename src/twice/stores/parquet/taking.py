@@ -8,7 +8,6 @@ dies before the manifest is linked leaves files that nothing names.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from twice.abilities import Leaving, Rows, Staged, TakesIn, Work
 from twice.errors import Conflict
@@ -16,12 +15,13 @@ from twice.slices import Slice
 from twice.stores import footers, frames, taking
 from twice.stores import manifest as log
 from twice.stores.manifest import DataFile, Manifest
+from twice.stores.parquet.staging import Stages
 
 
-class Takes(TakesIn):
+class Takes(Stages, TakesIn):
     """Takes rows in, for the store of Parquet files."""
 
-    def stage_taken(self: Any, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
+    def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
         """Write the rows, and those that stay of the files from which some leave."""
         base = log.newest(self.table(work.name))
         if base.version != work.base.version:
@@ -35,7 +35,7 @@ class Takes(TakesIn):
             there = self._rows_of(work.name, touched.files, frames.schema_text(rows))
             written = there.where(f"NOT coalesce({condition}, false)").unionByName(written)
         removed = frozenset(file.path for file in touched.files)
-        staged: Staged = self._stage(work, written, replace(scope, name="merge", version=base.version, removed=removed))
+        staged = self._stage(work, written, replace(scope, name="merge", version=base.version, removed=removed))
         if leaving:
             leaving.refuse_unknown(come.unknown())
         return replace(staged, rows=staged.rows - touched.stay, outside=come.stray())
@@ -49,7 +49,7 @@ class _Touched:
     stay: int = 0
 
 
-def _touched(store: Any, name: str, base: Manifest, condition: str) -> _Touched:
+def _touched(store: Stages, name: str, base: Manifest, condition: str) -> _Touched:
     from pyspark.sql import functions as F
 
     there = store._rows_of(name, base.files, base.schema).where(condition)

@@ -1,0 +1,166 @@
+"""How is a merge written to a Delta table?
+
+What changes is found with frames (`stores/merging`), in the part of the table in which keys may be. Where the table keeps no
+more than rows, they are marked or written anew here; else Delta's own MERGE writes them, in the same transaction. A draft
+starts from the files of an older version instead of the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twice.abilities import LookBack, Rows, Staged, Work
+from twice.errors import NotPublished
+from twice.faults import reach
+from twice.merges import MergeRule, changes_text
+from twice.sight import NO_TABLE
+from twice.stores import frames, merging, preparing
+from twice.stores.delta.jvm import Start, Transaction
+from twice.stores.delta.staging import Stages, Written
+
+
+class MergesRows(Stages):
+    """Merges rows, and inserts those that are not there, for the store of Delta tables."""
+
+    def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
+        """Find what changes in a transaction of our own, and let Delta write just that."""
+        rule.check_columns(frames.checked(rows).columns)
+        # What is computed from the whole table is computed from what the plan saw, and from nothing newer.
+        base = work.base.version if work.compares_head else None
+        transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
+        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
+        if not transaction.exists:
+            return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
+        if work.compares_head:
+            transaction.reads_all()
+        files, target = self._searched(transaction, source)
+        changes = merging.changes(source, target, rule, with_places=transaction.marks_rows)
+        notes = changes.notes(source.given)
+        if changes.total == changes.inserted:
+            staged = self._inserted(work, transaction, changes.upserts, layout, source)
+            return replace(staged, notes=notes)
+        self._refuse_blank_texts(changes.upserts, transaction.partition_columns)
+        actions = self._changed(work, transaction, files, changes, rule) or transaction.merge(
+            changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
+        )
+        reach("delta.files.written")
+        return Staged(source.given, handle=Written(transaction, actions, "rows"), notes=notes)
+
+    def _changed(
+        self, work: Work, transaction: Transaction, files: Any, changes: merging.Changes, rule: MergeRule
+    ) -> Any:
+        """Write what changes with less work than Delta's own MERGE, which looks for each row once more.
+
+        Where more is to be kept than rows, or where a key is in the table more than once, this is left to Delta.
+        """
+        touched, before = transaction.at_paths(files, changes.files)
+        if before is None or not transaction.keeps_only_rows:
+            return None
+        if changes.places is None:
+            return self._rewritten(work, transaction, touched, before, changes, rule)
+        marks, count = transaction.marked(touched, changes.places, merging.FILE, merging.INDEX)
+        if count != changes.updated + changes.deleted:
+            return None
+        is_only_deleted = changes.total == changes.deleted
+        rows = (
+            transaction.none()
+            if is_only_deleted
+            else transaction.write(changes.upserts, {}, transaction.partition_columns)
+        )
+        return rows.concat(marks)
+
+    def _rewritten(
+        self,
+        work: Work,
+        transaction: Transaction,
+        touched: Any,
+        before: int,
+        changes: merging.Changes,
+        rule: MergeRule,
+    ) -> Any:
+        """Write the touched files anew; they are not shuffled."""
+        target = frames.with_columns_of(transaction.frame(touched), transaction.schema)
+        actions = transaction.rewrite(merging.without(target, changes, rule).unionByName(changes.upserts), touched)
+        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
+        if written == before + changes.inserted - changes.deleted:
+            return actions
+        self.discard(work, Staged(0, handle=Written(transaction, actions, "rows")))
+        return None
+
+    def stage_missing(
+        self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
+    ) -> Staged:
+        """Write the rows whose key is not in the version that the transaction reads."""
+        rule.check_columns(frames.checked(rows).columns)
+        transaction, rows = self._opened_for(work, rows)
+        source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
+        if not transaction.exists:
+            return self._inserted(work, transaction, source.rows, layout, source)
+        _, target = self._searched(transaction, source, preparing.since(look_back, rows))
+        return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
+
+    def stage_draft(
+        self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
+        transaction = self._open(work, base=work.base.version)
+        fits = self._fitted(work, transaction, batches, rule)
+        source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
+        start = transaction.start(base) if base != NO_TABLE else None
+        files, there = self._searched_at(transaction, start, source) if start else (transaction.none(), None)
+        changes = merging.changes_of_batches(source, there, rule)
+        partition_by = transaction.partition_columns if transaction.exists else list(layout)
+        self._refuse_blank_texts(changes.upserts, partition_by)
+        touched, before = transaction.at_paths(files, changes.files)
+        rows = changes.upserts
+        if start:
+            kept = frames.with_columns_of(transaction.frame(touched, start), transaction.schema)
+            rows = merging.without(kept, changes, rule).unionByName(rows)
+        actions = transaction.write(rows, {}, partition_by)
+        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
+        if before is not None and written != before + changes.inserted - changes.deleted:
+            self.discard(work, Staged(0, handle=Written(transaction, actions, "rows")))
+            raise NotPublished(
+                f"A replay of {source.given} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
+                "Nothing was published, and the target is as it was.",
+            )
+        new = actions
+        if transaction.exists:
+            transaction.reads_all()
+            actions = actions.concat(transaction.started(start, touched))
+        reach("delta.files.written")
+        handle = Written(transaction, actions, "rows", starts_from=base, new=new)
+        return Staged(source.given, handle=handle, notes=changes.notes(source.given), batches=source.batches)
+
+    def _fitted(self, work: Work, transaction: Transaction, batches: Sequence[Rows], rule: MergeRule) -> list[Any]:
+        """Make each batch fit what the table is after those before it; the table's columns change once."""
+        fits, schema, widened = frames.fitted_in_turn(batches, transaction.schema, work, rule)
+        if transaction.exists and schema != transaction.schema and widened is not None:
+            transaction.evolve(frames.read_parquet(self.engine.spark, [], schema), widened)
+        else:
+            transaction.keep_versions(work.keep_days)
+        return fits
+
+    def _searched(self, transaction: Transaction, source: preparing.Source, window: str = "") -> tuple[Any, Any]:
+        """Return the files and the rows in which keys are looked for; a change of them is a conflict from now on."""
+        files = transaction.reads(merging.within(transaction.frame(transaction.none()), source.bounds, window))
+        # A column that the transaction itself adds is not in the version that it reads.
+        rows = merging.within(transaction.frame(files), source.quick_bounds, window)
+        return files, frames.with_columns_of(rows, transaction.schema)
+
+    def _searched_at(self, transaction: Transaction, start: Start, source: preparing.Source) -> tuple[Any, Any]:
+        """Return the files and the rows of an older version in which keys are looked for."""
+        part = merging.within(transaction.frame(transaction.none(), start), source.bounds)
+        files = transaction.files_of(start, part)
+        rows = merging.within(transaction.frame(files, start), source.quick_bounds)
+        return files, frames.with_columns_of(rows, transaction.schema)
+
+    def _inserted(
+        self, work: Work, transaction: Transaction, rows: Any, layout: Sequence[str], source: preparing.Source
+    ) -> Staged:
+        """Write rows that are only added, and tell the rows of the source."""
+        partition_by = transaction.partition_columns if transaction.exists else list(layout)
+        staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
+        return replace(staged, rows=source.given, notes=(changes_text(staged.rows, 0, 0, source.given),))
