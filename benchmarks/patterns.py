@@ -169,16 +169,20 @@ def line(name: str, result: Duel) -> None:
 
 
 def compare_merges(bench: Bench, rows: int, times: int) -> None:
-    """One percent of the table changes, all of it within one day: against MERGE on the key, without and with the day."""
+    """One percent of the table changes, all of it within one day: against MERGE on the key, without and with the day.
+
+    Both tables are as merges of Twice make them, with deletion vectors, or have none.
+    """
     head(f"merge of 1 % within one of ten days, {rows:,} rows")
     day, spread = rows // DAYS, spread_over_a_day(rows)
     together = f"id >= {6 * day} AND id < {7 * day} AND id DIV {rows // 100} % 10 = {{0}} % 10"
     on_key, on_both = "t.visit = s.visit", "t.day = s.day AND t.visit = s.visit"
     cases = (
-        ("deletion vectors, spread, ON t.visit = s.visit", spread, on_key, True),
-        ("neighbours, ON t.visit = s.visit", together, on_key, False),
-        ("spread over the day, ON t.visit = s.visit", spread, on_key, False),
-        ("spread over the day, ON t.day = s.day AND ...", spread, on_both, False),
+        ("spread over the day, ON t.visit = s.visit", spread, on_key, True),
+        ("neighbours, ON t.visit = s.visit", together, on_key, True),
+        ("no vectors, neighbours, ON t.visit = s.visit", together, on_key, False),
+        ("no vectors, spread, ON t.visit = s.visit", spread, on_key, False),
+        ("no vectors, spread, ON t.day = s.day AND ...", spread, on_both, False),
     )
     editions = itertools.count()
     for vectors, of_one_table in itertools.groupby(cases, lambda case: case[-1]):

@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -21,6 +22,7 @@ from twice.prover import Snapshot
 from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.stores import manifest
+from twice.stores.delta.jvm import VECTORS_OF_NEW_TABLES
 from twice.stores.histories import name_of
 from twice.stores.memory import MemoryStore
 from twice.stores.merging import LABEL
@@ -82,6 +84,17 @@ def lacks(item) -> bool:
 
 def same(rows):
     return rows
+
+
+@contextmanager
+def said_of_vectors(spark, answer):
+    """Let a session say whether new tables of Delta have deletion vectors; None says nothing."""
+    if answer is not None:
+        spark.conf.set(VECTORS_OF_NEW_TABLES, answer)
+    try:
+        yield
+    finally:
+        spark.conf.unset(VECTORS_OF_NEW_TABLES)
 
 
 def once_at(point, act):

@@ -19,6 +19,7 @@ from twice.findings import NOTICE, WRONG
 from twice.handovers import release, take_over
 from twice.runs import Slot
 from twice.stores import repeats
+from worlds import said_of_vectors
 
 DAYS = ("2024-09-20", "2024-09-21", "2024-09-22")
 FIRST, SECOND, THIRD = DAYS
@@ -563,7 +564,10 @@ def test_files_that_somebody_put_into_the_folder_of_a_parquet_table_are_worth_kn
 
 @pytest.mark.stores("parquet", "delta")
 def test_a_version_that_a_backfill_needs_and_that_lost_a_file_is_found(make_world):
-    world = filled(make_world(pattern=twice.stateful_merger(keys=["id"], keep_days=100)))
+    world = make_world(pattern=twice.stateful_merger(keys=["id"], keep_days=100))
+    # With vectors the newest version still names the files of older ones.
+    with said_of_vectors(world.spark, "false"):
+        filled(world)
     now = set(world.all_files())
     if world.kind == "delta":
         now = {Path(path.removeprefix("file:").replace("//", "/", 1)).name for path in now}

@@ -11,8 +11,9 @@ from twice.errors import NotPublished
 from twice.faults import Died, armed, dying_at
 from twice.merges import MergeRule
 from twice.stores import preparing
+from twice.stores.delta import named_files
 from twice.stores.delta.jvm import Transaction
-from worlds import once_at
+from worlds import once_at, said_of_vectors
 
 pytestmark = [pytest.mark.stores("delta")]
 
@@ -33,8 +34,9 @@ def make_table(make_world):
         )
         world.expected = {}
         merge(world, DAYS[0], *((f"{number}", place, number) for place in PLACES for number in range(3)))
-        for feature in features:
-            world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('{feature}' = 'true')")
+        for feature in {VECTORS, *features}:
+            has_it = str(feature in features).lower()
+            world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('{feature}' = '{has_it}')")
         return world
 
     return make
@@ -113,13 +115,90 @@ def test_with_vectors_files_stay_and_their_rows_are_marked(make_table):
     merge(world, DAYS[1], ("0", "50%", 10), ("1", "ü#1", 11), ("new", "a b", 12))
     added, removed, marked = newest(world)
     assert (len(added), removed, len(marked)) == (3, set(), 2)
-    merge(world, DAYS[2], ("1", "50%", 13))
-    added, removed, again = newest(world)
-    assert (len(added), removed) == (1, set())
-    assert again < marked
+
+
+def test_with_vectors_a_file_of_which_less_than_half_is_left_is_written_anew(make_table):
+    world = make_table(VECTORS)
+    merge(world, DAYS[1], ("0", "50%", 10), ("1", "plain", 11))
+    _, _, before = newest(world)
+    merge(world, DAYS[2], ("1", "50%", 13), ("new", "plain", 14), ("0", "a b", 15))
+    added, removed, marked = newest(world)
+    assert removed < before
+    assert (len(added), len(removed), len(marked)) == (4, 1, 1)
     merge(world, DAYS[3], ("2", "50%", 14))
     added, removed, marked = newest(world)
-    assert (len(added), removed, marked) == (1, again, set())
+    assert (len(added), len(removed), marked) == (1, 1, set())
+    for number, day in enumerate(DAYS[4:]):
+        merge(world, day, *((f"{number % 3}", place, 100 * number) for place in PLACES))
+        assert all(2 * cardinality <= rows for rows, cardinality in live_files(world))
+
+
+def live_files(world):
+    """Return of each file of the newest version how many rows it ever held, and how many of them are marked."""
+    files = {}
+    for commit in sorted((world.table() / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for gone in (action["remove"]["path"] for action in actions if "remove" in action):
+            files.pop(gone, None)
+        files |= {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+    return [
+        (json.loads(add["stats"])["numRecords"], (add.get("deletionVector") or {}).get("cardinality", 0))
+        for add in files.values()
+    ]
+
+
+@pytest.mark.parametrize("said", [None, "true", "false"])
+def test_a_new_table_of_a_merge_has_vectors_unless_the_session_says_otherwise(make_world, spark, said):
+    with said_of_vectors(spark, said):
+        world = make_world(pattern=twice.merger(keys=["id"]), schema="id string, n int")
+        world.put_rows(DAYS[0], [{"id": "1", "n": 1}])
+        world.run(DAYS[0])
+    found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.`{world.table()}`").collect()}
+    assert found.get(VECTORS, "false") == (said or "true")
+
+
+@pytest.mark.parametrize("as_checkpoint", [False, True])
+def test_a_file_of_vectors_that_is_gone_is_named(make_table, as_checkpoint):
+    world = make_table(VECTORS)
+    merge(world, DAYS[1], ("0", "50%", 10))
+    if as_checkpoint:
+        world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            world.spark._jsparkSession, str(world.table())
+        ).checkpoint()
+    (vector,) = world.table().glob("**/deletion_vector_*.bin")
+    assert named_files.missing_files(str(world.table())) == []
+    version = world.sight().version
+    merge(world, DAYS[2], ("0", "new", 10))
+    assert named_files.lost(str(world.table()), version) == ""
+    vector.unlink()
+    assert named_files.missing_files(str(world.table())) == [vector.name]
+    assert vector.name in named_files.lost(str(world.table()), version)
+
+
+def test_staged_files_that_are_gone_before_the_publish_are_staged_again(make_table):
+    world = make_table(VECTORS)
+    before = set(world.table().glob("**/*.*"))
+
+    def lose():
+        (vector,) = (path for path in set(world.table().glob("**/*.bin")) - before)
+        vector.unlink()
+
+    with armed(once_at("looked.again", lose)):
+        merge(world, DAYS[1], ("0", "50%", 10))
+    assert named_files.missing_files(str(world.table())) == []
+
+
+def test_without_vectors_a_file_of_which_no_row_is_left_is_not_read_again(make_table, monkeypatch):
+    world = make_table()
+    read = []
+    frame = Transaction.frame
+    monkeypatch.setattr(Transaction, "frame", lambda self, *files: read.append(files) or frame(self, *files))
+    merge(world, DAYS[1], *((f"{number}", "50%", 50 + number) for number in range(3)))
+    looked = len(read)
+    merge(world, DAYS[2], *((f"{number}", "50%", 60 + number) for number in range(2)))
+    assert len(read) == 2 * looked + 1
+    added, removed, _ = newest(world)
+    assert (len(added), len(removed)) == (2, 1)
 
 
 def test_with_vectors_a_row_that_only_goes_adds_no_file(make_table):

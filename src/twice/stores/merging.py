@@ -45,8 +45,8 @@ _HASHED = (*_NUMBERS, "string", "timestamp", "timestamp_ntz", "decimal", "binary
 class Changes:
     """The source rows that change something, each with its action, computed once.
 
-    `matched` are those whose key is in the table, `new` the others, if there are any. `places` tell in which file, and as
-    which of its rows, the table holds the matched ones, where that was asked for.
+    `matched` are those whose key is in the table, `new` the others, if there are any. `files` tell how many rows of each file
+    change. `places` tell in which file, and as which of its rows, the table holds the matched ones, where that was asked for.
     """
 
     matched: DataFrame
@@ -54,7 +54,7 @@ class Changes:
     inserted: int
     updated: int
     deleted: int
-    files: tuple[str, ...]
+    files: Mapping[str, int]
     places: DataFrame | None = None
 
     @property
@@ -93,6 +93,13 @@ def within(target: DataFrame, *conditions: str) -> DataFrame:
     for condition in filter(None, conditions):
         target = target.where(condition)
     return target
+
+
+def in_files(places: DataFrame, paths: Sequence[str]) -> DataFrame:
+    """Return those of the places that are in some files."""
+    from pyspark.sql import functions as F
+
+    return places.where(F.col(FILE).isin(list(paths)))
 
 
 def without(target: DataFrame, changed: Changes, rule: MergeRule) -> DataFrame:
@@ -173,10 +180,11 @@ def _refuse_copies(found: DataFrame, rule: MergeRule) -> None:
 
 def _counted_changes(found: DataFrame, new: DataFrame | None, inserted: int, groups: Sequence[Any]) -> Changes:
     """Leave out what stays as it is."""
-    totals = Counter[str]()
+    totals, files = Counter[str](), Counter[str]()
     for row in groups:
         totals[row[ACTION] or ""] += row["n"]
-    files = tuple(sorted({row[FILE] for row in groups if row[ACTION]}))
+        if row[ACTION]:
+            files[row[FILE]] += row["n"]
     changed = found.where(f"{ACTION} IS NOT NULL")
     places = changed.select(FILE, INDEX) if INDEX in found.columns else None
     rows, more = changed.drop(FILE, INDEX), new if inserted else None
@@ -225,7 +233,7 @@ def _all_new(source: Source, rule: MergeRule) -> Changes:
     from pyspark.sql import functions as F
 
     rows = live(source.rows, rule).withColumn(ACTION, F.lit(INSERT))
-    return Changes(rows.where("false"), rows, rows.count(), 0, 0, ())
+    return Changes(rows.where("false"), rows, rows.count(), 0, 0, {})
 
 
 def refuse_keys_there(rows: DataFrame, rule: MergeRule) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from twice.abilities import Repeated, Repeats, Trouble
-from twice.stores.delta import log
+from twice.stores.delta import log, named_files
 
 _NAMED = 3
 
 
 def with_writers(found: Repeats, table: str) -> Repeats:
     """Say of repeated keys which commits brought them."""
-    commits = log.writers(table, {path for one in found.sample for path in one.files})
+    commits = named_files.writers(table, {path for one in found.sample for path in one.files})
     return replace(found, sample=tuple(_brought(one, table, commits) for one in found.sample))
 
 
@@ -29,7 +29,7 @@ def _brought(one: Repeated, table: str, commits: Mapping[str, log.Commit]) -> Re
 
 def missing_files(name: str, table: str) -> list[Trouble]:
     """Return what is wrong with a table whose newest version names files that are not there."""
-    missing = log.missing_files(table) if log.commit_versions(table) else []
+    missing = named_files.missing_files(table) if log.commit_versions(table) else []
     if not missing:
         return []
     return [

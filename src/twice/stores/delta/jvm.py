@@ -34,7 +34,9 @@ _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 _CHANGES = "twice_changes"
 _FEW_FILES = 500
+_MARKS_ROWS = "delta.enableDeletionVectors"
 _VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
+VECTORS_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
 
 _threads: dict[str, threading.Lock] = {}
 
@@ -57,6 +59,26 @@ class AddedFile:
         """Tell whether its partition shows that all its rows lie in a slice by a column of some type."""
         value = self.partition.get(bounds.column)
         return value is not None and bounds.holds_text(value, kind)
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A file that a version of the table holds, with its rows, and with those too that are marked, where that was noted."""
+
+    path: str
+    action: Any
+    rows: int | None
+    rows_ever: int | None
+
+    def is_worn(self, changing: int) -> bool:
+        """Tell whether less than half of what a reader passes over would be rows if so many more were marked."""
+        return self.rows is None or self.rows_ever is None or 2 * (self.rows - changing) < self.rows_ever
+
+
+def rows_of(held: Iterable[HeldFile]) -> int | None:
+    """Count the rows of some files, if that was noted of all of them."""
+    counts = [one.rows for one in held]
+    return None if None in counts else sum(filter(None, counts))
 
 
 @dataclass(frozen=True)
@@ -125,12 +147,17 @@ class Transaction:
         wanted = {"delta.deletedFileRetentionDuration": days, "delta.logRetentionDuration": days + 1}
         kept = {name: max(value, days_of(self.table_property(name), 0)) for name, value in wanted.items()}
         if not self.exists:
-            self._properties = {name: f"interval {value:g} days" for name, value in kept.items()}
+            self._properties |= {name: f"interval {value:g} days" for name, value in kept.items()}
         elif any(days_of(self.table_property(name), 0) < value for name, value in wanted.items()):
             metadata = json.loads(str(self._txn.metadata().json()))
             metadata["metaData"]["configuration"] |= {name: f"interval {value:g} days" for name, value in kept.items()}
             action = _module(self._delta.actions, "Action$").fromJson(json.dumps(metadata))
             self._txn.updateMetadata(action, False)
+
+    def let_rows_be_marked(self) -> None:
+        """Give a new table deletion vectors, unless the session says whether new tables have them."""
+        if not self.exists and self._spark.conf.get(VECTORS_OF_NEW_TABLES, None) is None:
+            self._properties[_MARKS_ROWS] = "true"
 
     def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         """Write files and return the actions; nothing is visible. With options it is an overwrite, else an append."""
@@ -247,13 +274,19 @@ class Transaction:
         unpaired = pairs.where("_1 IS NULL OR _2 IS NULL").collect()
         return [pair._1() for pair in unpaired if pair._1()], [pair._2() for pair in unpaired if pair._2()]
 
-    def at_paths(self, files: Any, paths: Sequence[str]) -> tuple[Any, int | None]:
-        """Return those of the files that have a path, and how many rows they hold if that was noted."""
+    def at_paths(self, files: Any, paths: Iterable[str]) -> list[HeldFile]:
+        """Return those of the files that have a path."""
         base, command = self._log.dataPath(), self._command(self._spark.range(0), {}, [])
         by_path = command.generateCandidateFileMap(base, files)
-        found = [command.getTouchedFile(base, path, by_path) for path in paths]
-        counts = [file.numLogicalRecords() for file in found]
-        return self._seq(found), sum(int(n.get()) for n in counts) if all(n.isDefined() for n in counts) else None
+        found = {path: command.getTouchedFile(base, path, by_path) for path in paths}
+        return [
+            HeldFile(path, file, _number(file.numLogicalRecords()), _number(file.numPhysicalRecords()))
+            for path, file in found.items()
+        ]
+
+    def listed(self, held: Iterable[HeldFile]) -> Any:
+        """Return files as those methods take them that read files."""
+        return self._seq([one.action for one in held])
 
     @property
     def keeps_only_rows(self) -> bool:
@@ -268,7 +301,7 @@ class Transaction:
     @property
     def marks_rows(self) -> bool:
         """Tell whether rows of a file are marked as deleted, instead of writing the others anew."""
-        if not (self.keeps_only_rows and self._has("delta.enableDeletionVectors")):
+        if not (self.keeps_only_rows and self._has(_MARKS_ROWS)):
             return False
         return str(self._spark.conf.get(_VECTORS, "true")).lower() == "true"
 
@@ -294,9 +327,9 @@ class Transaction:
         actions = helper.processUnmodifiedData(session, touched, self._txn.snapshot(), length)._1()
         return actions, sum(int(result.matchedRowCount()) for result in _each(results))
 
-    def rewrite(self, rows: DataFrame, files: Any) -> Any:
-        """Write rows that take the place of some files, and return the actions; nothing is visible."""
-        return self.write(rows, {}, self.partition_columns).concat(self._removed(_each(files)))
+    def removed(self, held: Iterable[HeldFile]) -> Any:
+        """Return the actions that leave files out of the next version."""
+        return self._removed(one.action for one in held)
 
     def merge(self, changes: DataFrame, on: str, columns: Sequence[str], action: str) -> Any:
         """Write the files of a merge with Delta's own code, and return the actions; nothing is visible.
@@ -379,6 +412,10 @@ class Transaction:
         added = [action for action in _each(actions) if _is(action, "AddFile") and action.deletionVector() is None]
         return [path for path in (str(action.path()) for action in added) if path not in removed]
 
+    def additions(self, actions: Any) -> list[Mapping[str, Any]]:
+        """Return what the log will say of the files that the actions add."""
+        return [json.loads(str(action.json()))["add"] for action in _each(actions) if _is(action, "AddFile")]
+
     def added_files(self, actions: Any) -> list[AddedFile]:
         """Return what is known of the files that the actions add."""
         added = (action for action in _each(actions) if _is(action, "AddFile"))
@@ -426,6 +463,11 @@ def _parts(condition: Any) -> list[Any]:
     if _is(condition, "And"):
         return [*_parts(condition.left()), *_parts(condition.right())]
     return [condition]
+
+
+def _number(found: Any) -> int | None:
+    """Return what may have been noted."""
+    return int(found.get()) if found.isDefined() else None
 
 
 def _file_key(file: Any) -> tuple[str, str]:

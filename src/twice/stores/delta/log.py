@@ -17,11 +17,10 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from twice.errors import Fenced
 from twice.runs import Receipt
@@ -30,10 +29,6 @@ from twice.sight import NO_TABLE, REPLACED, Sight, State
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
 _CHANGE = ('"dataChange":true', '"dataChange": true')
-_KEPT = "delta.deletedFileRetentionDuration"
-_KEPT_DAYS = 7
-_DAY_MILLISECONDS = 86_400_000
-_SAFE_SHARE = 0.95
 _REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
 FORMAT = 1
 MADE_BY = "twice"
@@ -411,68 +406,6 @@ def _moment(milliseconds: int) -> str:
     return found.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def lost(table: str, version: int) -> str:
-    """Say why the rows of an older version cannot be read any more, or nothing."""
-    commits = commit_versions(table)
-    if version == NO_TABLE or version == commits[-1]:
-        return ""
-    checkpoint = max((one for one in _checkpoints(table) if one <= version), default=NO_TABLE)
-    needed = range(checkpoint + 1, version + 1)
-    if not set(needed) <= set(commits):
-        return "its log entries were cleaned (see delta.logRetentionDuration)"
-    kept = days_of(_property(table, _KEPT), _KEPT_DAYS)
-    # What was taken away since then may be vacuumed at any moment, and with it the table that starts from it.
-    following = next(one for one in commits if one > version)
-    if time.time() * 1000 - _modified(table, following) > kept * _DAY_MILLISECONDS * _SAFE_SHARE:
-        return f"it is older than the {kept:g} days that the table keeps ({_KEPT})"
-    files = _files_at(table, checkpoint, needed)
-    gone = next((path for path in sorted(files) if not os.path.exists(os.path.join(table, unquote(path)))), "")
-    return f"its file {os.path.basename(gone)} is gone, although the table keeps it for {kept:g} days" if gone else ""
-
-
-def missing_files(table: str) -> list[str]:
-    """Return the files that the newest version names and that are not there, as the log writes them."""
-    newest = commit_versions(table)[-1]
-    checkpoint = max((one for one in _checkpoints(table) if one <= newest), default=NO_TABLE)
-    files = _files_at(table, checkpoint, range(checkpoint + 1, newest + 1))
-    return sorted(path for path in files if not os.path.exists(_local(table, path)))
-
-
-def _local(table: str, path: str) -> str:
-    """Return where a file of the log is; a clone names the files of another table whole."""
-    if "://" in path and not path.startswith("file:"):
-        return table
-    return os.path.join(table, unquote(urlparse(path).path if path.startswith("file:") else path))
-
-
-def writers(table: str, paths: Iterable[str]) -> dict[str, Commit]:
-    """Return the commit that first added each file, as far as the log still tells."""
-    wanted, found = {os.path.realpath(path): path for path in paths}, dict[str, Commit]()
-    for version in commit_versions(table):
-        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
-            added = [json.loads(line)["add"]["path"] for line in lines if line.startswith('{"add"')]
-        for path in added:
-            asked = wanted.get(os.path.realpath(_local(table, path)))
-            if asked and asked not in found:
-                found[asked] = read_commit(table, version)
-    return found
-
-
-def _property(table: str, name: str) -> str:
-    """Return a property of the table as it is now, or nothing."""
-    checkpoints = _checkpoints(table)
-    newest = max(checkpoints, default=NO_TABLE)
-    for version in reversed([one for one in commit_versions(table) if one > newest]):
-        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith('{"metaData"'):
-                    return str(json.loads(line)["metaData"].get("configuration", {}).get(name, ""))
-    for path in checkpoints.get(newest, ()):
-        for metadata in _actions(path, "metaData"):
-            return str(dict(metadata["configuration"] or {}).get(name, ""))
-    return ""
-
-
 def days_of(interval: str, default: float) -> float:
     """Read `interval 30 days`, as Delta's properties write it."""
     words = interval.lower().replace("interval", "").split()
@@ -486,23 +419,7 @@ def days_of(interval: str, default: float) -> float:
         return default
 
 
-def _files_at(table: str, checkpoint: int, commits: Iterable[int]) -> set[str]:
-    """Return the files of a version; a checkpoint may keep them in files of its own."""
-    paths = list(_checkpoints(table).get(checkpoint, ()))
-    paths += [
-        os.path.join(log_folder(table), "_sidecars", str(one["path"])) for p in paths for one in _actions(p, "sidecar")
-    ]
-    files = {str(add["path"]) for path in paths for add in _actions(path, "add")}
-    for version in commits:
-        with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
-            actions = list(map(json.loads, lines))
-        # A file that only gets another deletion vector is removed and added by one commit.
-        files -= {action["remove"]["path"] for action in actions if "remove" in action}
-        files |= {action["add"]["path"] for action in actions if "add" in action}
-    return files
-
-
-def _checkpoints(table: str) -> dict[int, list[str]]:
+def checkpoints_of(table: str) -> dict[int, list[str]]:
     """Return the paths of checkpoints, by the version that they tell of."""
     found: dict[int, list[str]] = {}
     for name in sorted(os.listdir(log_folder(table))):
@@ -519,7 +436,7 @@ def uncarried(table: str) -> tuple[int, float]:
             break
         commit = read_commit(table, version)
         if commit.payload:
-            oldest = min(commit.milliseconds, _modified(table, version))
+            oldest = min(commit.milliseconds, modified(table, version))
             found += commit.payload.carried is None
             stop = max(stop, commit.payload.carried.version if commit.payload.carried else NO_TABLE)
     return found, time.time() * 1000 - oldest if oldest else 0.0
@@ -544,29 +461,29 @@ def _beyond_the_log(
     return known, {**unsure, **ended, **gone}
 
 
-def _modified(table: str, version: int) -> int:
+def modified(table: str, version: int) -> int:
     """When a commit's file was written, in milliseconds: Delta cleans its log by this time."""
     return int(os.path.getmtime(os.path.join(log_folder(table), f"{version:020}.json")) * 1000)
 
 
 def _lost(table: str) -> Iterator[tuple[str, Receipt]]:
     """Bring back the fences of slots whose commits were cleaned: the newest checkpoint has them."""
-    checkpoints = _checkpoints(table)
+    checkpoints = checkpoints_of(table)
     for path in checkpoints[max(checkpoints)] if checkpoints else ():
-        for txn in _actions(path, "txn"):
+        for txn in actions_kept(path, "txn"):
             slot = str(txn["appId"])
             if slot.startswith("v1:"):
                 yield slot, Receipt(slot, int(txn["version"]), "", "", "", "", first_version=NO_TABLE)
 
 
-def _actions(checkpoint: str, kind: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the actions of a kind that a checkpoint keeps, whichever way it is written."""
+def actions_kept(checkpoint: str, kind: str, parts: Sequence[str] = ()) -> Iterator[Mapping[str, Any]]:
+    """Yield the actions of a kind that a checkpoint keeps, whichever way it is written; of many, only some parts."""
     if checkpoint.endswith(".json"):
         with open(checkpoint, encoding="utf-8") as lines:
             yield from (json.loads(line)[kind] for line in lines if line.startswith(f'{{"{kind}"'))
         return
     from pyarrow import parquet
 
-    # Of files, which are many, only the path is read.
-    rows = parquet.ParquetFile(checkpoint).read(columns=["add.path" if kind == "add" else kind]).to_pylist()
+    columns = [f"{kind}.{part}" for part in parts] or [kind]
+    rows = parquet.ParquetFile(checkpoint).read(columns=columns).to_pylist()
     yield from (row[kind] for row in rows if row.get(kind) and any(value is not None for value in row[kind].values()))

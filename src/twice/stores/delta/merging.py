@@ -17,7 +17,7 @@ from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.sight import NO_TABLE
 from twice.stores import frames, merging, preparing
-from twice.stores.delta.jvm import Start, Transaction
+from twice.stores.delta.jvm import HeldFile, Start, Transaction, rows_of
 from twice.stores.delta.staging import Stages, Written
 
 
@@ -32,6 +32,7 @@ class MergesRows(Stages):
         transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
         source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
+            transaction.let_rows_be_marked()
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
             transaction.reads_all()
@@ -53,38 +54,42 @@ class MergesRows(Stages):
     ) -> Any:
         """Write what changes with less work than Delta's own MERGE, which looks for each row once more.
 
-        Where more is to be kept than rows, or where a key is in the table more than once, this is left to Delta.
+        Rows are marked where the table has deletion vectors. A file is written anew where it has none, and where so many rows are
+        marked that less than half of it would be left; one without any row left is not read again. Where more is to be kept
+        than rows, or where a key is in the table more than once, this is left to Delta.
         """
-        touched, before = transaction.at_paths(files, changes.files)
-        if before is None or not transaction.keeps_only_rows:
+        touched = transaction.at_paths(files, changes.files)
+        if not transaction.keeps_only_rows or any(one.rows is None for one in touched):
             return None
-        if changes.places is None:
-            return self._rewritten(work, transaction, touched, before, changes, rule)
-        marks, count = transaction.marked(touched, changes.places, merging.FILE, merging.INDEX)
-        if count != changes.updated + changes.deleted:
+        emptied, anew, to_mark = _by_what_is_left(touched, changes)
+        marks = self._marked(transaction, to_mark, changes)
+        if marks is None:
             return None
-        is_only_deleted = changes.total == changes.deleted
-        rows = (
-            transaction.none()
-            if is_only_deleted
-            else transaction.write(changes.upserts, {}, transaction.partition_columns)
-        )
-        return rows.concat(marks)
+        written = self._rewritten(work, transaction, anew, changes, rule)
+        return None if written is None else written.concat(transaction.removed([*emptied, *anew])).concat(marks)
+
+    def _marked(self, transaction: Transaction, held: Sequence[HeldFile], changes: merging.Changes) -> Any:
+        """Mark the rows of some files that change; None if these are not as many as were found."""
+        if not held or changes.places is None:
+            return transaction.none()
+        paths = [one.path for one in held]
+        places = changes.places if len(paths) == len(changes.files) else merging.in_files(changes.places, paths)
+        marks, count = transaction.marked(transaction.listed(held), places, merging.FILE, merging.INDEX)
+        return marks if count == sum(changes.files[path] for path in paths) else None
 
     def _rewritten(
-        self,
-        work: Work,
-        transaction: Transaction,
-        touched: Any,
-        before: int,
-        changes: merging.Changes,
-        rule: MergeRule,
+        self, work: Work, transaction: Transaction, anew: Sequence[HeldFile], changes: merging.Changes, rule: MergeRule
     ) -> Any:
-        """Write the touched files anew; they are not shuffled."""
-        target = frames.with_columns_of(transaction.frame(touched), transaction.schema)
-        actions = transaction.rewrite(merging.without(target, changes, rule).unionByName(changes.upserts), touched)
-        written = sum(map(self._rows_in(work), transaction.added_files(actions)))
-        if written == before + changes.inserted - changes.deleted:
+        """Write the rows that come, and what is left of some files; these are not shuffled. None if the count is not right."""
+        expected = changes.inserted + changes.updated + sum((one.rows or 0) - changes.files[one.path] for one in anew)
+        if not expected:
+            return transaction.none()
+        rows = changes.upserts
+        if anew:
+            target = frames.with_columns_of(transaction.frame(transaction.listed(anew)), transaction.schema)
+            rows = merging.without(target, changes, rule).unionByName(rows)
+        actions = transaction.write(rows, {}, transaction.partition_columns)
+        if sum(map(self._rows_in(work), transaction.added_files(actions))) == expected:
             return actions
         self.discard(work, Staged(0, handle=Written(transaction, actions, "rows")))
         return None
@@ -113,7 +118,8 @@ class MergesRows(Stages):
         changes = merging.changes_of_batches(source, there, rule)
         partition_by = transaction.partition_columns if transaction.exists else list(layout)
         self._refuse_blank_texts(changes.upserts, partition_by)
-        touched, before = transaction.at_paths(files, changes.files)
+        held = transaction.at_paths(files, changes.files)
+        touched, before = transaction.listed(held), rows_of(held)
         rows = changes.upserts
         if start:
             kept = frames.with_columns_of(transaction.frame(touched, start), transaction.schema)
@@ -164,3 +170,19 @@ class MergesRows(Stages):
         partition_by = transaction.partition_columns if transaction.exists else list(layout)
         staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
         return replace(staged, rows=source.given, notes=(changes_text(staged.rows, 0, 0, source.given),))
+
+
+def _by_what_is_left(
+    touched: Sequence[HeldFile], changes: merging.Changes
+) -> tuple[list[HeldFile], list[HeldFile], list[HeldFile]]:
+    """Tell files that keep no row, files that are written anew, and files in which rows are marked."""
+    emptied, anew, to_mark = list[HeldFile](), list[HeldFile](), list[HeldFile]()
+    for one in touched:
+        changing = changes.files[one.path]
+        if one.rows == changing:
+            emptied.append(one)
+        elif changes.places is None or one.is_worn(changing):
+            anew.append(one)
+        else:
+            to_mark.append(one)
+    return emptied, anew, to_mark

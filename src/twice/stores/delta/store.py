@@ -43,7 +43,7 @@ from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import quoted
 from twice.stores import finding, footers, frames, manifest, merging, repeats
 from twice.stores.beside import Beside
-from twice.stores.delta import catalog, inspecting, log, sql_views, upkeep
+from twice.stores.delta import catalog, inspecting, log, named_files, sql_views, upkeep
 from twice.stores.delta.jvm import Transaction, locked
 from twice.stores.delta.log import Payload
 from twice.stores.delta.merging import MergesRows
@@ -208,7 +208,7 @@ class DeltaStore(
     def past(self, name: str) -> Past:
         """Read from the log whose rows each version holds."""
         table = self.table(name)
-        return Past(reversed(log.states(table)), lambda version: log.lost(table, version))
+        return Past(reversed(log.states(table)), lambda version: named_files.lost(table, version))
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Commit the difference between what is there and an older version."""
@@ -244,6 +244,7 @@ class DeltaStore(
             if staged.keeps and work.slot in now.ended.keys() - work.base.ended.keys():
                 raise Conflict("the rows that were to be kept are gone")
             _check_start(table, written.starts_from)
+            _check_files(table, written)
             reach("delta.locked")
             written.transaction.commit(lock, written.actions, numbers, payload, written.mode, written.predicate)
             reach("delta.committed")
@@ -442,6 +443,13 @@ def _check_head(now: Sight, base: Sight) -> None:
 
 def _check_start(table: str, version: int | None) -> None:
     """Files of an older version that come back are looked at once more: a vacuum makes no conflict."""
-    why = "" if version is None else log.lost(table, version)
+    why = "" if version is None else named_files.lost(table, version)
     if why:
         raise Conflict(f"version {version} cannot be started from any more: {why}")
+
+
+def _check_files(table: str, written: Written) -> None:
+    """What was staged is looked at once more: a vacuum that keeps nothing takes files that no version names yet."""
+    gone = named_files.not_there(table, written.transaction.additions(written.actions))
+    if gone:
+        raise Conflict(f"{len(gone)} of the files that were staged are gone, {gone[0]} among them")

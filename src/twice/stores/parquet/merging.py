@@ -6,7 +6,7 @@ published on the version that they were computed from, and on no other. A draft 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from twice.abilities import LookBack, Rows, Staged, Work
@@ -84,7 +84,7 @@ class MergesRows(Stages):
         staged = self._stage(work, rows, scope, columns=layout)
         return replace(staged, rows=source.given, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.given),))
 
-    def _touched(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
+    def _touched(self, name: str, base: Manifest, found: Iterable[str]) -> tuple[DataFile, ...]:
         """Return the files of all partitions in which a row is updated or deleted."""
         partitions = {file.partition for file in self._files_at(name, base, found)}
         return tuple(file for file in base.files if file.partition in partitions)

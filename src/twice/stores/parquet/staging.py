@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -93,7 +93,7 @@ class Stages(ABC):
         paths = [os.path.join(self.table(name), file.path) for file in files]
         return frames.read_parquet(self.engine.spark, paths, schema)
 
-    def _files_at(self, name: str, base: Manifest, found: Sequence[str]) -> tuple[DataFile, ...]:
+    def _files_at(self, name: str, base: Manifest, found: Iterable[str]) -> tuple[DataFile, ...]:
         """Return the files of a version that Spark names by these addresses."""
         table = os.path.realpath(self.table(name))
         paths = (unquote(urlparse(path).path) for path in found)
