@@ -30,9 +30,9 @@ class MergesRows(Stages):
         # What is computed from the whole table is computed from what the plan saw, and from nothing newer.
         base = work.base.version if work.compares_head else None
         transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
+        transaction.let_rows_be_marked()
         source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
-            transaction.let_rows_be_marked()
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
             transaction.reads_all()
@@ -111,6 +111,7 @@ class MergesRows(Stages):
     ) -> Staged:
         """Write anew the files of an older version in which a row changes, in a transaction opened on what the plan saw."""
         transaction = self._open(work, base=work.base.version)
+        transaction.let_rows_be_marked()
         fits = self._fitted(work, transaction, batches, rule)
         source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
         start = transaction.start(base) if base != NO_TABLE else None
