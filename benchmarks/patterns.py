@@ -26,6 +26,7 @@ from twice.stores import preparing
 DAYS = 10
 PERIODS = 200
 WARM = 6
+WARM_IF_LONG = 2
 PERIOD_ROWS = 5_000
 FILES_A_DAY = 10
 MERGER = twice.merger(keys=["day", "visit"], partitioned_by=["day"])
@@ -112,9 +113,9 @@ class Bench:
         rows.join(there, keys, "left_anti").write.format("delta").mode("append").save(str(pair.theirs))
         self._written = pair.theirs
 
-    def fight(self, ours, theirs, sources, times: int) -> Duel:
+    def fight(self, ours, theirs, sources, times: int, warm: int = WARM) -> Duel:
         """Warm both sides up, then measure them in turns; each repetition has a source of its own."""
-        ready = [sources(number) for number in range(times + WARM)]
+        ready = [sources(number) for number in range(times + warm)]
         for source in ready[times:]:
             for act in (ours, theirs):
                 act(source())
@@ -193,6 +194,7 @@ def compare_merges(bench: Bench, rows: int, times: int) -> None:
                 lambda frame, pair=pair, on=on: bench.merge_by_hand(pair, frame, on),
                 lambda _, which=which: bench.source(changes(bench, rows, which, next(editions))),
                 times,
+                WARM_IF_LONG,
             )
             line(name, result)
         if not vectors:
@@ -215,6 +217,7 @@ def bare_copies(bench: Bench, pair: Pair, rows: int, times: int) -> Duel:
         lambda frame: bench.merge_by_hand(pair, frame, "t.visit = s.visit"),
         lambda n: bench.source(changes(bench, rows, spread_over_a_day(rows), 100 + n)),
         times,
+        WARM_IF_LONG,
     )
 
 
@@ -403,7 +406,7 @@ def share_of_checks(bench: Bench, rows: int, times: int) -> None:
 PARTS = {
     "dedup": compare_inserts,
     # A table as small as the others would show little but what Spark and Delta take for any statement.
-    "merge": lambda bench, rows, times: compare_merges(bench, 3 * rows, times),
+    "merge": lambda bench, rows, times: compare_merges(bench, 6 * rows, times),
     "identical": lambda bench, rows, _: check_identical(bench, rows // 20),
     "view": compare_views,
     "clean": compare_cleaning,
