@@ -196,22 +196,6 @@ def pass_over_a_database(make):
     take_over(world.store, world.project.ledger, world.target)
 
 
-def pass_over_a_partition(make):
-    """Let rows that tasks staged take the place of a partition."""
-    world = make()
-    world.database.execute(
-        f"create table {table(world.target)} (id text, day date) partition by list (day);"
-        f"create table one partition of {table(world.target)} for values in ('{DAY}');"
-        f"insert into one select 'old ' || n, '{DAY}' from generate_series(1, 40000) n"
-    )
-    take_over(world.store, world.project.ledger, world.target)
-    world.transform = lambda rows: world.spark.range(0, 40_000, 1, 1).selectExpr(
-        "concat('row ', id) AS id", f"DATE '{DAY}' AS day"
-    )
-    world.put(DAY, ["a"])
-    world.run(DAY)
-
-
 def pass_over_sql_views(make):
     """Replace a period while it is read, sweep the old one, add a column; point back, say who may do what."""
     world = make(pattern=twice.fast_metadata_cleaner(period="week"), start="2023-01-02")
@@ -254,7 +238,6 @@ PASSES = {
     "delta": (pass_over_a_table, pass_over_versions, pass_over_batches),
     "postgres": (
         pass_over_a_database,
-        pass_over_a_partition,
         pass_over_batches,
         pass_over_a_history,
         pass_over_periods,

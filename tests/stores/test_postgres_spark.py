@@ -136,36 +136,6 @@ def test_a_first_load_of_many_rows_ends_the_same_under_every_pattern(world, patt
         assert leftovers(world) == 0
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [twice.data_overwrite(slice="day"), twice.data_overwrite(partitions=["day"])],
-    ids=["slice", "partitions"],
-)
-def test_partitions_of_few_and_of_many_rows_take_the_place_of_a_large_one(world, pattern):
-    world.pattern = pattern
-    world.database.execute(
-        f"create table {table(world.target)} (n bigint not null, day date, id text, primary key (id, day)) partition by list (day);"
-        f"create table one partition of {table(world.target)} for values in ('{DAY}')"
-    )
-    oid = "select 'one'::regclass::oid"
-    many(world)
-    world.run(DAY)
-    first = world.database.execute(oid)
-    world.transform = lambda _: (
-        world.spark.range(0, ROWS, 1, 3)
-        .unionByName(world.spark.range(ROWS, ROWS + 5, 1, 1))
-        .selectExpr("concat('row ', id) AS id", f"DATE '{DAY}' AS day", "id AS n")
-    )
-    assert world.run(DAY, force=True).rows == ROWS + 5
-    assert world.database.execute(oid) != first
-    assert (totals(world)[:2], leftovers(world)) == ((ROWS + 5, ROWS + 5), 0)
-    assert world.run(DAY).state == "skipped"
-    second = world.database.execute(oid)
-    many(world, rows=5)
-    assert world.run(DAY, force=True).rows == 5
-    assert (world.database.execute(oid), totals(world)[0], leftovers(world)) == (second, 5, 0)
-
-
 WASTE = "insert into {} select 'lost', date '2024-09-20', 1 from generate_series(1, 100)"
 
 

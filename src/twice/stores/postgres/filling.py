@@ -50,15 +50,11 @@ def take_staged(connection: Connection, change: Change) -> Change | None:
     if shared is None or not _held_alone(connection, shared.name):
         return None
     shared.clean(connection)
-    vacuum_as_others(connection, shared.name)
+    # While it was staged a vacuum would have held it; from now on it is a table like others.
+    connection.execute(sql.SQL(_VACUUMED_AS_OTHERS).format(shared.name.sql))
     named = sql.Identifier(change.name.table)
     connection.execute(sql.SQL("alter table {} rename to {}").format(shared.name.sql, named))
     return replace(change, source=replace(change.source, stored=()))
-
-
-def vacuum_as_others(connection: Connection, staged: Name) -> None:
-    """Let the server vacuum a table that was staged, as it does all others."""
-    connection.execute(sql.SQL(_VACUUMED_AS_OTHERS).format(staged.sql))
 
 
 def _held_alone(connection: Connection, table: Name) -> bool:

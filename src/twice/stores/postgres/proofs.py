@@ -13,7 +13,7 @@ from __future__ import annotations
 from psycopg import errors, sql
 
 from twice.stores.postgres.bookkeeping import NOTING
-from twice.stores.postgres.connections import Connection, Cursor, one
+from twice.stores.postgres.connections import Connection, Cursor
 from twice.stores.postgres.names import Name
 
 BY_RECEIPT_ONLY = (
@@ -69,9 +69,3 @@ def strangers(connection: Connection, name: Name) -> list[tuple[str, str, str]]:
         [name.text],
     )
     return [(str(at), str(role), str(operation)) for at, role, operation in found.fetchall()]
-
-
-def has_partitions(cursor: Connection | Cursor, name: Name) -> bool:
-    """Tell whether a table is declared as partitioned."""
-    query = "select coalesce((select relkind = 'p' from pg_class where oid = to_regclass(%s)), false)"
-    return bool(one(cursor.execute(query, [name.text]))[0])

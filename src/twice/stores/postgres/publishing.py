@@ -4,8 +4,7 @@
     receipt     the slot's row is made or moved on, if it is at the generation that the plan saw; else nothing happens
     head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw
     table       it is made, or gets its new columns
-    rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come,
-                or the staged table takes the place of a partition, which `exchanging` tells more of
+    rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come
     proof       triggers that notice changes by others
     COMMIT      everything is visible, or nothing
 
@@ -34,10 +33,8 @@ from twice.slices import Slice
 from twice.stores.postgres import (
     bookkeeping,
     conditions,
-    exchanging,
     filling,
     histories,
-    leaves,
     leftovers,
     merging,
     misfits,
@@ -292,8 +289,6 @@ def _apply(
         # What is read has to be what is there at COMMIT, whoever else writes to the table.
         connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
         return _by_key(connection, change, relation, notes)
-    if change.fits.table and exchanging.exchanged(connection, change, _extent(change, work), books.schema):
-        return Changed(change.source.count), notes
     deleted = _make_room(connection, change, work) if change.fits.table else 0
     filling.insert(connection, name, taken or change, place)
     return Changed(change.source.count, 0, deleted), notes
@@ -337,13 +332,6 @@ def _partitions(change: Change, work: Work) -> list[str]:
     """Name the partitions whose rows leave: those that are filled, and those that the slot filled before."""
     before = work.base.receipt(work.slot)
     return sorted({*(before.partitions if before else ()), *change.partitions})
-
-
-def _extent(change: Change, work: Work) -> leaves.Extent | None:
-    """Return the rows that leave, where they may be those of a partition."""
-    if change.how == "slice":
-        return leaves.of_slice(change.bounds, change.fits.types)
-    return leaves.of_partitions(_partitions(change, work), change.fits.types) if change.how == "partitions" else None
 
 
 def take_over(url: str, name: Name, version: int, owner: str) -> None:

@@ -66,12 +66,8 @@ def frame(url: str, name: Name, spark: Any) -> Any:
         columns = _columns(connection, name)
         if sum(size for _, _, size, _ in connection.execute(_LEAVES, {"name": name.text}).fetchall()) <= _FEW_BYTES:
             return arrow.framed(spark, fetched(url, name))
-        has_partitions = proofs.has_partitions(connection, name)
         connection.execute("begin isolation level repeatable read read only")
         connection.execute("set local idle_in_transaction_session_timeout = 0")
-        if has_partitions:
-            # Before the snapshot is taken: from then on no partition takes the place of another.
-            connection.execute(sql.SQL("lock table {} in access share mode").format(name.sql))
         parts = connection.execute(_LEAVES, {"name": name.text}).fetchall()
         snapshot = one(connection.execute("select pg_export_snapshot()"))[0]
         ranges = [

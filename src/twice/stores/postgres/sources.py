@@ -103,12 +103,6 @@ class Shared(Stored):
         if others or file_of(connection, self.name) != self.file:
             self.compare(one(connection.execute(sql.SQL("select count(*) from {}").format(self.name.sql)))[0])
 
-    def is_exact(self, connection: Connection) -> bool:
-        """Tell whether the table holds the rows that count and no others; nobody writes to it meanwhile."""
-        noted = self._noted(connection)
-        counted = set(noted) == set(self.by) and sum(noted.values()) == self.rows
-        return counted and file_of(connection, self.name) == self.file
-
     def _noted(self, connection: Connection) -> dict[int, int]:
         """Return the transactions that filled the table, each with its rows."""
         return dict(connection.execute(sql.SQL("select by, rows from {}").format(self.journal.sql)).fetchall())

@@ -8,10 +8,9 @@ type, length or sign shows itself before anything is published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 from psycopg import sql
 
@@ -22,11 +21,9 @@ from twice.slices import Slice, missing_column
 from twice.stores.postgres import (
     bookkeeping,
     conditions,
-    leaves,
     merging,
     misfits,
     periods,
-    proofs,
     tasks,
     versions,
     views,
@@ -34,7 +31,6 @@ from twice.stores.postgres import (
 from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
-from twice.stores.postgres.leaves import Extent
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.periods import Place
 from twice.stores.postgres.publishing import Change
@@ -47,9 +43,6 @@ _REPLICATED_BY_SCHEMA = """
     or exists (select from pg_publication_namespace p where p.pnnspid = (select oid from pg_namespace where nspname = %(schema)s))
 """
 _SCHEMAS_SINCE = 150_000
-
-# Tells which rows leave when others come, in columns of some types.
-Leaves = Callable[[Mapping[str, str]], Extent | None]
 
 
 class Stager:
@@ -84,9 +77,7 @@ class Stager:
 
     def partitions(self, rows: Rows, columns: Sequence[str]) -> Staged:
         """Stage rows, and name the partitions that they fall into."""
-        before = self.work.base.receipt(self.work.slot)
-        leaving = partial(leaves.of_partitions, before.partitions if before else ())
-        with self._rehearsed(rows, leaving=leaving) as (connection, source, fits, relation):
+        with self._rehearsed(rows) as (connection, source, fits, relation):
             for name in columns:
                 if name not in fits.types:
                     raise missing_column(name, fits.types)
@@ -119,12 +110,7 @@ class Stager:
         leaving: Leaving | None = None,
         keep: int | None = None,
     ) -> Staged:
-        with self._rehearsed(
-            rows,
-            bounds=bounds,
-            leaving=partial(leaves.of_slice, bounds) if how == "slice" else None,
-            is_version=how == "version",
-        ) as (connection, source, fits, relation):
+        with self._rehearsed(rows, bounds=bounds, is_version=how == "version") as (connection, source, fits, relation):
             outside = source.strays or 0
             if bounds is not None and source.types and source.strays is None:
                 condition = conditions.condition(bounds, fits.types)
@@ -173,14 +159,12 @@ class Stager:
         rule: MergeRule | None = None,
         *,
         bounds: Slice | None = None,
-        leaving: Leaves | None = None,
         is_version: bool = False,
     ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
             table = self._columns(connection, is_version=is_version)
             may_become_table = not (table or rule or is_version) and self._may_be_renamed(connection)
-            has_partitions = bool(leaving and table and is_frame(rows)) and proofs.has_partitions(connection, self.name)
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
@@ -190,9 +174,7 @@ class Stager:
         if is_frame(rows):
             fits = nested_as_text(fits)
         is_new = may_become_table and fits.source == fits.types
-        is_leaf = has_partitions and leaving is not None and self._is_one_leaf(fits, leaving)
-        types = leaves.in_order(fits) if is_leaf else fits.source
-        source = self._source(rows, fits, types, bounds, are_together=is_new or is_leaf)
+        source = self._source(rows, fits, bounds, is_new=is_new)
         reach("postgres.staged")
         explaining = misfits.named(self.url, [(source, fits)], self.work.name)
         with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
@@ -212,22 +194,11 @@ class Stager:
         table = bookkeeping.columns_of(connection, self.name)
         return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
-    def _source(
-        self, rows: Rows, fits: Fitted, types: Mapping[str, str], bounds: Slice | None, *, are_together: bool
-    ) -> Source:
+    def _source(self, rows: Rows, fits: Fitted, bounds: Slice | None, *, is_new: bool) -> Source:
         if is_frame(rows):
             within = told_by_tasks(bounds, fits)
-            return tasks.staged(self.url, self.home, self.work, rows, types, within, are_together=are_together)
-        return Source(types, held(rows))
-
-    def _is_one_leaf(self, fits: Fitted, leaving: Leaves) -> bool:
-        """Tell whether the rows may take the place of a whole partition, which is so large that it matters."""
-        extent = leaving(fits.types) if leaves.come_as_they_are(fits) else None
-        if extent is None or self.place or self.name.schema != self.home.schema:
-            return False
-        with connected(self.url) as connection, nothing_lands(self.work.name):
-            leaf = leaves.found(connection, self.name, extent)
-        return leaf is not None and leaf.size >= leaves.LARGE_BYTES
+            return tasks.staged(self.url, self.home, self.work, rows, fits.source, within, is_new=is_new)
+        return Source(fits.source, held(rows))
 
     def _may_be_renamed(self, connection: Connection) -> bool:
         """Tell whether a staged table may become the table: it is beside it, and nobody is told of what it is filled with.

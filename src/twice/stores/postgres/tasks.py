@@ -10,8 +10,6 @@ speculation, counts once. Where the rows wait:
                       the new table has to be. Each row is marked by the server with the transaction that wrote it. A task
                       answers with its own, and notes it in a journal beside the table: so what the tasks that do not
                       count wrote is known, and found. Partitions of few rows are put there by the driver in the end
-    partition         all tasks in one table too, where the rows will take the place of all rows of one partition of the
-                      target: the publish lets it be that partition, if nobody can tell
 
 What is not published is dropped, or swept by `twice tidy`.
 """
@@ -112,14 +110,14 @@ def staged(
     types: Mapping[str, str],
     within: Within | None,
     *,
-    are_together: bool,
+    is_new: bool,
 ) -> Source:
-    """Write the rows of a frame in one pass, and say where each partition's are, or that all are together in one table.
+    """Write the rows of a frame in one pass, and say where each partition's are; those of a new table are together.
 
     The tables are beside the target `home`, and named by it.
     """
     prefix = leftovers.prefix_of(home, work.attempt)
-    together = Together.made(url, home.schema, prefix, work, types) if are_together else None
+    together = Together.made(url, home.schema, prefix, work, types) if is_new else None
     staging = Staging(address_of(url), home.schema, prefix, types, together, within)
     with _refusals_told(work, rows):
         answers = arrow.mapped(_sendable(rows, types), _stage_with(staging), _ANSWER).collect()
