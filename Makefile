@@ -1,12 +1,13 @@
 # Everything is set up on first use, in .venv and in a cache of JVM packages. Needs Python 3.11 and Java 17.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-plain test-tables test-rest check bench prove lock clean
+.PHONY: help demo test test-core check bench prove lock clean
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 CORE := tests/core tests/model
-PARTLY = $(RUN)/python -m pytest -q --durations=12 --durations-min=10
+# Test processes side by side; two of three wait for Spark or a server at any time.
+WORKERS ?= 3
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 help: ## Show this list
@@ -31,23 +32,18 @@ demo: $(VENV)/.base ## Watch a pipeline run, die, run again, be corrected and be
 	@$(RUN)/twice demo
 	@echo "  (here the command is $(RUN)/twice)"
 
-test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first
-	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q
-	@echo "Three parts side by side, for about forty minutes on two cores: without Spark, and two halves with it."
-	@$(MAKE) --no-print-directory -j3 test-plain test-tables test-rest
-
-test-plain: $(VENV)/.test
-	@$(PARTLY) tests $(CORE:%=--ignore=%) -m "not spark"
+test: $(VENV)/.test $(VENV)/.jars ## Run all tests, the fast ones first; K=word runs those whose names have the word
+ifdef K
+	@$(RUN)/python -m pytest -q -k "$(K)"
+else
+	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q -n 2
+	@echo "All others, $(WORKERS) at a time: on two cores for about forty minutes."
+	@$(RUN)/python -m pytest tests $(CORE:%=--ignore=%) -q -n $(WORKERS) --dist worksteal --durations=12 --durations-min=10
 	@$(RUN)/python -m pytest $(CORE) -m postgres -q
-
-test-tables: $(VENV)/.test $(VENV)/.jars
-	@$(PARTLY) tests/scenarios tests/stores -m spark
-
-test-rest: $(VENV)/.test $(VENV)/.jars
-	@$(PARTLY) tests --ignore=tests/scenarios --ignore=tests/stores -m spark
+endif
 
 test-core: $(VENV)/.test ## Run the tests of the core, which need no JVM and no server, in seconds
-	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q
+	@$(RUN)/python -m pytest $(CORE) -m "not postgres" -q -n 2
 
 check: $(VENV)/.test ## Lint, check types, check the direction of imports
 	@$(RUN)/ruff check .

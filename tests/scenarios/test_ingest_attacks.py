@@ -135,7 +135,7 @@ def test_a_file_that_failed_and_was_taken_away_is_told_as_gone(make_inbox):
 # ---------------------------------------------------------------------------------- clocks
 
 
-@pytest.mark.parametrize("moment", [0, LONG_AGO, time.time() + 10**8])
+@pytest.mark.parametrize("moment", [0, LONG_AGO, time.time() + 10**8], ids=["epoch", "long ago", "ahead"])
 def test_times_of_any_kind_are_taken_for_what_they_are(make_inbox, moment):
     inbox = make_inbox()
     os.utime(inbox.drop_in("a.jsonl", "abc"), (moment, moment))
