@@ -113,7 +113,7 @@ def _socket(path: Path) -> None:
 
 def _packed_many() -> bytes:
     rows = random.Random(7).randbytes(30_000).hex()
-    return gzip.compress(f"{COLUMNS}\n{rows}\n".encode())
+    return gzip.compress(f"{COLUMNS}\n{rows}\n".encode(), mtime=0)
 
 
 BAD_FILES = (
@@ -128,13 +128,23 @@ BAD_FILES = (
     BadFile("Parquet called CSV", "x.csv", parquet_file, "is Parquet, and not text"),
     BadFile("zero-byte gzip", "x.csv.gz", b"", "is empty, which is not a gzip file"),
     BadFile("cut gzip", "x.csv.gz", _packed_many()[:-20], "cannot be read to its end"),
-    BadFile("gzip cut in its header", "x.csv.gz", gzip.compress(GOOD_FILE)[:12], "cannot be read as CSV"),
+    BadFile("gzip cut in its header", "x.csv.gz", gzip.compress(GOOD_FILE, mtime=0)[:12], "cannot be read as CSV"),
     BadFile("gzip with a wrong sum", "x.csv.gz", _packed_many()[:-8] + bytes(8), "cannot be read to its end"),
     BadFile("text called gzip", "x.csv.gz", GOOD_FILE, "cannot be read as CSV: Not a gzipped file"),
-    BadFile("gzip called text", "x.csv", gzip.compress(GOOD_FILE), "is gzip, and not text"),
-    BadFile("gzip in gzip", "x.csv.gz", gzip.compress(gzip.compress(GOOD_FILE)), "is gzip once it is unpacked"),
+    BadFile("gzip called text", "x.csv", gzip.compress(GOOD_FILE, mtime=0), "is gzip, and not text"),
+    BadFile(
+        "gzip in gzip",
+        "x.csv.gz",
+        gzip.compress(gzip.compress(GOOD_FILE, mtime=0), mtime=0),
+        "is gzip once it is unpacked",
+    ),
     BadFile("zip called CSV", "x.csv", _zip("a.csv", GOOD_FILE), "is a zip archive, and not text"),
-    BadFile("tar in gzip", "x.csv.gz", gzip.compress(_tar("a.csv", GOOD_FILE)), "is a tar archive once it is unpacked"),
+    BadFile(
+        "tar in gzip",
+        "x.csv.gz",
+        gzip.compress(_tar("a.csv", GOOD_FILE), mtime=0),
+        "is a tar archive once it is unpacked",
+    ),
     BadFile("gzip bomb", "x.csv.gz", _bomb, "unpacks to more than 67,108,864 bytes"),
     BadFile("sparse 1 TiB", "x.csv", _sparse, "says that it has 1,099,511,627,776 bytes and takes"),
     BadFile("folder named x.csv", "x.csv", Path.mkdir, "is a folder"),

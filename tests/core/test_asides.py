@@ -31,7 +31,9 @@ def test_many_rows_are_cut_into_bodies():
     assert list(bodies([])) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"x", encode([])[:-3], gzip.compress(b"{}\n"), gzip.compress(b"{")])
+@pytest.mark.parametrize(
+    "body", [b"", b"x", encode([])[:-3], gzip.compress(b"{}\n", mtime=0), gzip.compress(b"{", mtime=0)]
+)
 def test_a_damaged_body_is_named(body):
     if body == b"":
         assert decode(body) == []

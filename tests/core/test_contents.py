@@ -53,8 +53,8 @@ def test_a_bad_file_fails_the_run_by_its_name(case, tmp_path):
     ("name", "content"),
     [
         ("x.csv", GOOD_FILE),
-        ("x.csv.gz", gzip.compress(GOOD_FILE)),
-        ("x.csv.gz", gzip.compress(f"{COLUMNS}\n".encode()) + gzip.compress(f"{GOOD}\n".encode())),
+        ("x.csv.gz", gzip.compress(GOOD_FILE, mtime=0)),
+        ("x.csv.gz", gzip.compress(f"{COLUMNS}\n".encode(), mtime=0) + gzip.compress(f"{GOOD}\n".encode(), mtime=0)),
         ("x.csv", b"\xef\xbb\xbf" + GOOD_FILE.replace(b"\n", b"\r\n")),
         ("x.json", b'{"id": 1}'),
         ("x.parquet", lambda path: parquet_file(path, 1)),
