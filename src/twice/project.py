@@ -151,16 +151,35 @@ class Project:
             matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
         return found
 
+    @property
+    def pipelines_folder(self) -> Path:
+        """Where the modules are that declare pipelines."""
+        return self.root / str(self.settings["project.pipelines"])
+
+    @property
+    def is_there(self) -> bool:
+        """Tell a project from a folder in which nothing was set, declared or published yet."""
+        found = self.settings
+        said = found.values["project.pipelines"].origin != "default"
+        return bool(found.file or said or self.pipelines_folder.is_dir() or found.ledger_place.is_made())
+
     def _modules(self) -> list[Any]:
-        folder = self.root / str(self.settings["project.pipelines"])
+        folder = self.pipelines_folder
         if not folder.is_dir():
+            said = self.settings.values["project.pipelines"]
+            if said.origin != "default":
+                raise Misuse(
+                    f"project.pipelines names no folder: {said.value!r} ({said.origin}).",
+                    f"There is no folder {folder}, so no pipeline could be read. Nothing was started.",
+                    "Make the folder, or correct the setting.",
+                )
             return []
         self.let_modules_be_found()
         return [_load(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
 
     def let_modules_be_found(self) -> None:
         """Let files of the project, and of its folder of pipelines, be imported by their names."""
-        for place in (str(self.root / str(self.settings["project.pipelines"])), str(self.root)):
+        for place in (str(self.pipelines_folder), str(self.root)):
             if place not in sys.path:
                 sys.path.insert(0, place)
 

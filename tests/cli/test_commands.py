@@ -169,6 +169,7 @@ def test_list_names_the_pipelines(twice, home):
 
 def test_list_of_an_empty_project_says_how_to_begin(twice, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "twice.toml").touch()
     said = twice("list")
     assert (said.code, "twice init" in said.out) == (0, True)
 

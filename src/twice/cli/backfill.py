@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import click
 
 from twice.backfills import check_free, check_jobs, left_of, slots_between, worst
+from twice.cli.opening import opened
 from twice.cli.output import debug_option, log_options, output_option, print_json, print_table, project_option
 from twice.cli.results import recorded
-from twice.cli.walk import approve_all, opened, plans_of, summary, walk, warn
+from twice.cli.walk import approve_all, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.forecasts import Forecast, Outlook, outlook
 

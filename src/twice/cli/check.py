@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 
 from twice.checks import Asked, Report, look_over
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import count, debug_option, output_option, print_json, project_option
-from twice.cli.walk import opened
 from twice.errors import NotIdempotent
 from twice.findings import Finding
 
@@ -36,7 +36,7 @@ def check_command(
     """
     asked = Asked(quick, plan, strict)
     project = opened(folder, only_looking=True)
-    chosen = [project.pipeline(name) for name in names] if names else list(project.pipelines.values())
+    chosen = pipelines_named(project, *names)
     report = look_over(project, chosen, asked)
     if output == "json":
         print_json(_as_json(report))

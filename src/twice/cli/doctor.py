@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from twice.cli.opening import no_project
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse, TwiceError
 from twice.project import Project
@@ -45,7 +46,7 @@ def doctor_command(folder: str | None, output: str) -> int:
         _check("python", _python),
         _check("java", _java),
         _check("pyspark", _pyspark),
-        _check("project", lambda: str(project.settings.file or f"{project.root} (no twice.toml, defaults)")),
+        _check("project", lambda: _project(project)),
         _check("pipelines", lambda: ", ".join(project.pipelines) or "none yet"),
         _check("jvm packages", lambda: _jars(project)),
         _check("postgresql", lambda: _postgresql(project)),
@@ -67,6 +68,12 @@ def _check(name: str, look: Callable[[], str]) -> Check:
         return Check(name, fine=False, found=" ".join(str(error).split()))
     except Exception as error:  # noqa: BLE001 - a doctor reports what it finds
         return Check(name, fine=False, found=f"{type(error).__name__}: {error}")
+
+
+def _project(project: Project) -> str:
+    if not project.is_there:
+        raise no_project(project.root)
+    return str(project.settings.file or f"{project.root} (no twice.toml, defaults)")
 
 
 def _python() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import count, debug_option, first_line, output_option, print_json, print_records, project_option
 from twice.effects import deliver
 from twice.errors import EffectOwed, Misuse
@@ -46,7 +47,7 @@ def effects_list(folder: str | None, output: str) -> None:
     Example:
       twice effects list
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     found = effects.counting(project.ledger)
     if not print_records("effects", found, _COLUMNS, output=output, empty="No call is owed."):
         return
@@ -78,7 +79,7 @@ def effects_deliver(key: str | None, folder: str | None, output: str) -> int:
       twice effects deliver
       twice effects deliver 3f2a91bc44d0
     """
-    project = Project.open(folder)
+    project = opened(folder)
     _believe_the_stores(project)
     owed = [row for row in effects.counting(project.ledger) if row.state in OWED]
     waiting = [row for row in owed if row.waits] if not key else []
@@ -115,7 +116,7 @@ def _patience(row: EffectRecord) -> str:
 
 def _believe_the_stores(project: Project) -> None:
     """Let effects count whose receipts are in the stores: a run may have died before it could say so."""
-    for target in sorted({pipeline.target for pipeline in project.pipelines.values()}):
+    for target in sorted({pipeline.target for pipeline in pipelines_named(project)}):
         for receipt in project.store(target.store).look(target.name).receipts.values():
             if receipt.effects:
                 effects.published(project.ledger, receipt)
@@ -152,7 +153,7 @@ def effects_forget(key: str, folder: str | None, output: str) -> None:
 
 
 def _settle(key: str, folder: str | None, state: str, answer: str, output: str) -> None:
-    project = Project.open(folder)
+    project = opened(folder)
     row = _named(project, key)
     effects.ended(project.ledger, row, state, answer)
     if output == "json":

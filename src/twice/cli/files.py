@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from twice.cli.opening import opened
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
-from twice.cli.walk import opened, outcome_line
+from twice.cli.walk import outcome_line
 from twice.errors import Misuse, suggestion
 from twice.intakes import files_of, forget, history_of, tracked_of
 from twice.marks import FORGOTTEN, STATES, Mark
-from twice.project import Project
 
 _SHOWN = 50
 # One that was forgotten is unknown, until a run takes it in anew.
@@ -46,7 +46,7 @@ def list_files(name: str, state: str | None, like: str, limit: int, folder: str 
       twice files list orders
       twice files list orders --state 'set aside'
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     pipeline = project.pipeline(name)
     found = [mark for mark in files_of(project, pipeline) if (not state or mark.state == state) and like in mark.path]
     if output == "json":
@@ -73,7 +73,7 @@ def show_file(name: str, path: str, folder: str | None, output: str) -> None:
     Example:
       twice files show orders landing/2024-10-07.csv
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     pipeline = project.pipeline(name)
     known = {mark.path: mark for mark in files_of(project, pipeline)}
     if path not in known:

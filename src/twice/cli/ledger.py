@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 import click
 
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError
 from twice.handovers import RELEASED, release, take_over
@@ -36,8 +37,8 @@ def rebuild(yes: bool, folder: str | None, output: str) -> int:
     Example:
       twice ledger rebuild --yes
     """
-    project = Project.open(folder)
-    targets = sorted({pipeline.target for pipeline in project.pipelines.values()})
+    project = opened(folder)
+    targets = sorted({pipeline.target for pipeline in pipelines_named(project)})
     looked = {target: project.store(target.store).look(target.name) for target in targets}
     strangers = [target.text for target, sight in looked.items() if sight.owner not in ("", project.ledger.id)]
     if strangers:
@@ -92,7 +93,7 @@ def export_command(file: str, folder: str | None, output: str) -> None:
     Example:
       twice ledger export ledger.jsonl
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     place = project.settings.ledger_place
     if not place.is_made():
         raise Misuse(
@@ -117,7 +118,7 @@ def import_command(file: str, folder: str | None, output: str) -> None:
       twice ledger import ledger.jsonl
       TWICE_LEDGER_URL=postgresql://ann@db/ledgers twice ledger import ledger.jsonl
     """
-    project = Project.open(folder)
+    project = opened(folder)
     moved = moving.import_(project.ledger, file)
     done = "taken into" if moved.changed else "are already in"
     where = project.settings.ledger_place.shown
@@ -158,8 +159,7 @@ def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, out
       twice adopt delta:lake/visits --dry-run
       twice adopt delta:lake/visits
     """
-    project = Project.open(folder, only_looking=dry_run)
-    project.engine.on_start = lambda: say("starting Spark")
+    project = opened(folder, only_looking=dry_run)
     where = Target.parse(target)
     store = project.store(where.store)
     sight = store.look(where.name)
@@ -201,7 +201,7 @@ def release_command(target: str, yes: bool, folder: str | None, output: str) -> 
     Example:
       twice release delta:lake/visits
     """
-    project = Project.open(folder)
+    project = opened(folder)
     where = Target.parse(target)
     confirm(f"Give {target} back?", yes=yes)
     release(project.store(where.store), project.ledger, where.name)
@@ -229,9 +229,9 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
       twice tidy --dry-run
       twice tidy visits --keep-days 30
     """
-    project = Project.open(folder, only_looking=dry_run)
+    project = opened(folder, only_looking=dry_run)
     kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days
-    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    chosen = pipelines_named(project, name)
     for pipeline in chosen:
         owner = project.store(pipeline.target.store).look(pipeline.target.name).owner
         if owner not in ("", project.ledger.id):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twice.cli.opening import opened
 from twice.cli.output import (
     debug_option,
     first_line,
@@ -52,7 +53,7 @@ def list_command(folder: str | None, output: str) -> None:
     Example:
       twice list --output json
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     rows = [
         {
             "name": p.name,
@@ -68,9 +69,7 @@ def list_command(folder: str | None, output: str) -> None:
     if output == "json":
         print_json({"pipelines": rows})
     else:
-        empty = (
-            f"No pipelines in {project.root / str(project.settings['project.pipelines'])}. Make some with: twice init"
-        )
+        empty = f"No pipelines in {project.pipelines_folder}. Make some with: twice init"
         print_table(
             ["pipeline", "target", "pattern", "every", "zone", "start", "end"],
             [list(row.values()) for row in rows],
@@ -93,7 +92,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
       twice runs
       twice runs visits --state failed
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     identity = project.pipeline(name).identity if name else ""
     found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
     print_records("attempts", found, _COLUMNS, output=output, empty="No runs yet.")
@@ -128,7 +127,7 @@ def show_command(
       twice show parquet:lake/visits --files
       twice show orders --row-source id=4711     which file and which run a row came from
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     if row_source:
         _show_origin(project, project.pipeline(what), row_source, output)
         return
@@ -269,7 +268,7 @@ def config_command(folder: str | None, output: str) -> None:
     Example:
       twice config
     """
-    found = Project.open(folder, only_looking=True).settings
+    found = opened(folder, only_looking=True).settings
     values = [(value.key, value.shown, value.origin) for value in found.values.values()]
     values += [
         (f"spark.conf.{name}", shown(name, written) if "${" not in written else written, "twice.toml")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from twice.cli.opening import opened
 from twice.cli.output import debug_option, project_option, say
 from twice.errors import Misuse
 from twice.metrics import exposition
-from twice.project import Project
 
 
 @click.command("metrics")
@@ -22,7 +22,7 @@ def metrics_command(file: str | None, folder: str | None) -> None:
       twice metrics
       twice metrics --file /var/lib/node_exporter/twice.prom
     """
-    text = exposition(Project.open(folder, only_looking=True))
+    text = exposition(opened(folder, only_looking=True))
     if not file:
         print(text, end="")
         return

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from twice.cli.opening import opened
 from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option, say
 from twice.cli.progress import Bar, progress
-from twice.cli.walk import opened, warn
+from twice.cli.walk import warn
 from twice.errors import Misuse
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import click
 
 from twice.abilities import KeepsBeside
 from twice.asides import AsideRow
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
-from twice.cli.walk import opened, outcome_line
+from twice.cli.walk import outcome_line
 from twice.errors import Misuse
 from twice.intakes import due, replay, taken_by
 from twice.pipelines import Pipeline
@@ -51,8 +52,8 @@ def list_asides(name: str | None, folder: str | None, output: str) -> None:
     Example:
       twice quarantine list
     """
-    project = Project.open(folder, only_looking=True)
-    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    project = opened(folder, only_looking=True)
+    chosen = pipelines_named(project, name)
     found = [facts for pipeline in chosen for facts in _asides(project, pipeline)]
     if output == "json":
         print_json({"quarantine": found})
@@ -128,7 +129,7 @@ def show_asides(name: str, at: str | None, key: str | None, limit: int, folder: 
       twice quarantine show orders
       twice quarantine show visits --at 2024-10-07 --output json
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     pipeline = project.pipeline(name)
     aside = _asked_for(project, pipeline, at, key)
     held = [row for _, rows in _kept(project, pipeline, aside) for row in rows or ()]

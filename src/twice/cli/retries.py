@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from twice.backfills import worst
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import (
     confirm,
     count,
@@ -20,7 +21,7 @@ from twice.cli.output import (
     print_records,
     project_option,
 )
-from twice.cli.walk import opened, outcome_line
+from twice.cli.walk import outcome_line
 from twice.errors import Busy, Misuse, TwiceError
 from twice.holding import name_of
 from twice.ledger import retries
@@ -55,6 +56,7 @@ def retry_command(folder: str | None, output: str) -> int:
       */5 * * * *  twice retry --project /srv/shop     every five minutes, by cron
     """
     project = opened(folder)
+    pipelines_named(project)  # before the ledger is made
     ends: list[Retried] = []
     budget: Budget | None = None
     for ended in retry_due(project):
@@ -124,7 +126,7 @@ def dead_list(folder: str | None, output: str) -> None:
     Example:
       twice dead list
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     found = [row for row in retries.every(project.ledger) if row.is_dead]
     if print_records("dead", found, _COLUMNS, output=output, empty="No run was set aside."):
         name = name_of(Slot.parse(found[0].slot))
@@ -166,7 +168,7 @@ def dead_show(name: str, at: str | None, key: str | None, folder: str | None, ou
     Example:
       twice dead show visits --at 2024-10-07
     """
-    project = Project.open(folder, only_looking=True)
+    project = opened(folder, only_looking=True)
     shown = [
         {
             **asdict(row),
@@ -201,7 +203,7 @@ def dead_requeue(name: str, at: str | None, key: str | None, folder: str | None,
     Example:
       twice dead requeue visits --at 2024-10-07 && twice retry
     """
-    project = Project.open(folder)
+    project = opened(folder)
     now = datetime.now(UTC)
     slots = [row.slot for row in _chosen(project, name, at, key) if retries.requeue(project.ledger, row.slot, now)]
     _tell(slots, "requeued", "due now; twice retry takes it", output)
@@ -219,7 +221,7 @@ def dead_drop(name: str, at: str | None, key: str | None, folder: str | None, ou
     Example:
       twice dead drop visits --at 2024-10-07
     """
-    project = Project.open(folder)
+    project = opened(folder)
     rows = _chosen(project, name, at, key)
     labels = ", ".join(Slot.parse(row.slot).label for row in rows)
     confirm(

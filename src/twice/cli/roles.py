@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from twice.abilities import GrantsRoles
+from twice.cli.opening import opened
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
 from twice.errors import Misuse
-from twice.project import Project
 from twice.runs import Target
 
 
@@ -40,7 +40,7 @@ def roles_command(
       twice roles postgres:devices.current
       twice roles postgres:devices.current --writer etl --reader dashboards --apply
     """
-    project = Project.open(folder, only_looking=not carry_out)
+    project = opened(folder, only_looking=not carry_out)
     where = Target.parse(target)
     store = project.store(where.store)
     if not isinstance(store, GrantsRoles):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import SlotEnd, sights_of
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
 from twice.cli.results import Results, recorded
-from twice.cli.walk import approve_all, opened, outcome_line, plans_of, summary, walk, warn
+from twice.cli.walk import approve_all, outcome_line, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
 from twice.holding import planned
@@ -120,8 +121,10 @@ def run_command(
     """
     project = opened(folder)
     if due:
+        chosen = upstream_first(pipelines_named(project, name))
         with recorded(project, "run --due") as results:
-            return _run_due(project, name, Asked(force, accept, resuming=True, by_calendar=True), yes, output, results)
+            asked = Asked(force, accept, resuming=True, by_calendar=True)
+            return _run_due(project, chosen, asked, yes, output, results)
     if name is None:
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
@@ -160,8 +163,7 @@ def _say_what_follows(project: Project, slot: Slot) -> None:
         say(f"{slot.pipeline} {slot.label} is {when}")
 
 
-def _run_due(project: Project, name: str | None, asked: Asked, yes: bool, output: str, results: Results) -> int:
-    chosen = [project.pipeline(name)] if name else upstream_first(project.pipelines.values())
+def _run_due(project: Project, chosen: list[Pipeline], asked: Asked, yes: bool, output: str, results: Results) -> int:
     due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
     for pipeline in chosen:
         warn(pipeline)

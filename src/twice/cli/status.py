@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
 from twice.ledger import effects, retries
 from twice.ledger.tallies import InTrouble, last_success, troubles
@@ -39,8 +40,8 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
       twice status
       twice status visits --output json
     """
-    project = Project.open(folder, only_looking=True)
-    chosen = [project.pipeline(name)] if name else list(project.pipelines.values())
+    project = opened(folder, only_looking=True)
+    chosen = pipelines_named(project, name)
     failed = troubles(project.ledger)
     found = [_status(project, p, [one for one in failed if one.pipeline == p.identity]) for p in chosen]
     owed = [row for row in effects.counting(project.ledger) if row.target in {p.target.text for p in chosen}]
@@ -61,7 +62,7 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     ]
     counted = ("missing", "failed", "unproven")
     shown = [[len(row[column]) if column in counted else row[column] for column in columns] for row in found]
-    print_table(columns, shown, empty="No pipelines. Make some with: twice init")
+    print_table(columns, shown, empty="")
     for say in (_failed, _amiss, _missing):
         for line in say(found):
             print(line)

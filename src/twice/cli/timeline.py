@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from twice.abilities import PointedAt
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option, say
+from twice.cli.opening import opened
+from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse
-from twice.project import Project
 from twice.runs import Slot, Target
 from twice.timeline import KeptVersion, version_named
 
@@ -33,7 +33,7 @@ def versions_command(target: str, folder: str | None, output: str) -> None:
     """
     from twice import api
 
-    found = api.versions(target, project=Project.open(folder, only_looking=True))
+    found = api.versions(target, project=opened(folder, only_looking=True))
     if output == "json":
         print_json({"target": target, "versions": [asdict(version) for version in found]})
         return
@@ -79,8 +79,7 @@ def restore_command(target: str, version: str, dry_run: bool, yes: bool, folder:
     """
     from twice import api
 
-    project = Project.open(folder, only_looking=dry_run)
-    project.engine.on_start = lambda: say("starting Spark")
+    project = opened(folder, only_looking=dry_run)
     where = Target.parse(target)
     number = version_named(project, where, version)
     found = [one for one in api.versions(target, project=project) if isinstance(one, KeptVersion)]
@@ -122,8 +121,7 @@ def diff_command(
     """
     from twice import api
 
-    project = Project.open(folder, only_looking=True)
-    project.engine.on_start = lambda: say("starting Spark")
+    project = opened(folder, only_looking=True)
     named = [key.strip() for key in keys.split(",")] if keys else []
     found = api.diff(target, one, other, keys=named, sample=sample, project=project)
     if output == "json":
@@ -172,8 +170,7 @@ def read_command(
     """
     from twice import api
 
-    project = Project.open(folder, only_looking=True)
-    project.engine.on_start = lambda: say("starting Spark")
+    project = opened(folder, only_looking=True)
     rows = api.read(None, target, version=version, as_of=as_of, project=project)
     found = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
     if output == "json":

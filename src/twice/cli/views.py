@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from twice.abilities import PointedAt, UnitesTables
+from twice.cli.opening import opened
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse
 from twice.intervals import parse_moment, zone_named
@@ -36,7 +37,7 @@ def point_command(target: str, version: str, yes: bool, folder: str | None, outp
     """
     from twice import api
 
-    project = Project.open(folder)
+    project = opened(folder)
     found = [one for one in api.versions(target, project=project) if isinstance(one, PointedAt)]
     chosen = next((one for one in found if version in (one.name, str(one.number))), None)
     if chosen is None:
@@ -67,7 +68,7 @@ def seal_command(target: str, why: str, undo: bool, folder: str | None, output: 
     """
     from twice import api
 
-    api.seal(target, "" if undo else why, project=Project.open(folder))
+    api.seal(target, "" if undo else why, project=opened(folder))
     _tell(f"{target} {'takes publishes again' if undo else 'takes no more publishes'}.", output, target=target)
 
 
@@ -92,7 +93,7 @@ def freeze_command(
     Example:
       twice freeze visits --into year --before 2024-01-01
     """
-    project = Project.open(folder, only_looking=dry_run)
+    project = opened(folder, only_looking=dry_run)
     pipeline = project.pipeline(name)
     groups = _groups(project, pipeline, into, parse_moment(before, zone_named(pipeline.zone)))
     if not groups:
@@ -140,7 +141,7 @@ def evolve_command(name: str, column: str, folder: str | None, output: str) -> N
     Example:
       twice evolve visits --add "country string"
     """
-    project = Project.open(folder)
+    project = opened(folder)
     pipeline = project.pipeline(name)
     named, _, kind = column.strip().partition(" ")
     if not kind.strip():

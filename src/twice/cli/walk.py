@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from twice.backfills import SlotEnd, fill, worst
-from twice.cli.output import confirm, count, log_overrides, print_json, print_table, say
+from twice.cli.output import confirm, count, print_json, print_table, say
 from twice.cli.progress import progress
 from twice.cli.results import Results
 from twice.considered import consider
@@ -22,13 +22,6 @@ from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
 from twice.runs import Slot
-
-
-def opened(folder: str | None, *, only_looking: bool = False) -> Project:
-    """Open a project that tells when it starts Spark."""
-    project = Project.open(folder, only_looking=only_looking, overrides=log_overrides())
-    project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
-    return project
 
 
 def warn(pipeline: Pipeline) -> None:
