@@ -26,6 +26,7 @@ from twice.sources import files, marking
 from twice.stores import durable, editions, manifest, sweep
 from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
+from twice.stores.postgres import publishing
 from ways import Clock
 
 Patch = Callable[[Any], None]
@@ -212,6 +213,15 @@ def columns_not_compared(patch):
 
 
 @mutant(
+    "a slot replaces partitions that another one has filled since it looked",
+    by="a late row in the partition of a neighbour",
+    shows="'published' instead of 'NotPublished'",
+)
+def partitions_of_others_not_compared(patch):
+    patch.setattr(MemoryStore, "_compare", without("another slot fills"))
+
+
+@mutant(
     "a receipt is published for rows that were to be kept and are gone",
     by="rows to be kept that go away",
     shows="'published' instead of 'ProofGone'",
@@ -276,6 +286,19 @@ def restore_that_takes_receipts_along(patch):
         self._append(name, replace(self._version(name, version), number=base.version + 1))
 
     patch.setattr(MemoryStore, "restore", restored)
+
+
+# ---------------------------------------------------------------- the transaction of a PostgreSQL table
+
+
+@mutant(
+    "a transaction deletes partitions that another slot has filled since the plan",
+    by="a late row in the partition of a neighbour",
+    shows="'published' instead of 'NotPublished'",
+    store="postgres",
+)
+def partitions_of_others_not_compared_on_postgresql(patch):
+    patch.setattr(publishing, "_check_partitions", lambda *asked: None)
 
 
 # ---------------------------------------------------------------- the log of a Parquet table

@@ -20,6 +20,7 @@ from typing import Any
 
 import twice
 from core.samples import receipt_of, slot_of
+from databases import Database
 from twice.abilities import Work
 from twice.errors import Busy, Conflict, Misuse, ProofGone, Stranger, TwiceError
 from twice.faults import Died, LostReply, armed, dying_at
@@ -45,6 +46,7 @@ class Bench:
     given: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "memory"
     spark: Any = None
+    server: Any = None
     made: int = 0
 
     def new_folder(self) -> Path:
@@ -52,7 +54,8 @@ class Bench:
         return self.folder / str(self.made)
 
     def world(self, **settings: Any) -> World:
-        return World(self.new_folder(), self.kind, self.spark, **{**settings, **self.given})
+        database = Database.made(self.server) if self.server else None
+        return World(self.new_folder(), self.kind, self.spark, database=database, **{**settings, **self.given})
 
     def copies_of(self, world: World) -> Callable[[], World]:
         return lambda: world.copied(self.new_folder())
@@ -452,6 +455,16 @@ def a_replay_beside_a_later_slot(bench: Bench) -> None:
     beside(world, "publish.before", lambda twin: twin.run(THIRD))
     world.run(DAY)
     demand(world.by_day(), {DAY: ["corrected"], NEXT: ["b"], THIRD: ["c"]}, "rows")
+
+
+@way
+def a_late_row_in_the_partition_of_a_neighbour(bench: Bench) -> None:
+    """Two slots fill one partition while neither has seen the other: the second one does not take the first one's rows."""
+    world = put(bench.world(pattern=twice.data_overwrite(partitions=["day"])), d20=["a"], d22=["c"])
+    world.run(THIRD)
+    world.put(NEXT, ["late"], as_day=DAY)
+    demand(beside(world, "publish.before", lambda twin: twin.run(NEXT)), "NotPublished", "how the second one ended")
+    demand(world.by_day(), {DAY: ["late"], THIRD: ["c"]}, "rows")
 
 
 @way

@@ -217,6 +217,15 @@ class Receipt:
         return self if self.first_version is not None else replace(self, first_version=version)
 
 
+def filled_by_another(
+    partitions: Iterable[str], receipts: Mapping[str, Receipt], own: Iterable[str]
+) -> tuple[str, str] | None:
+    """Return a partition that another slot fills, and that slot, if there is one."""
+    asked, ours = set(partitions), set(own)
+    shared = [(part, slot) for slot in receipts.keys() - ours for part in asked.intersection(receipts[slot].partitions)]
+    return min(shared, default=None)
+
+
 class _OfSlot:
     """What follows from a slot alone."""
 

@@ -2,32 +2,47 @@
 
 import pytest
 
+from databases import drop_what_was_made
 from mutants import MUTANTS
 from mutants_page import PAGE, page
 from twice.prover import Counterexample
 from ways import WAYS, Bench, tried
+from worlds import WITHOUT_SPARK
 
 passed: set[str] = set()
 
 
 def passes_unbroken(mutant, bench):
     """Go the way with the real code, once for each way and world."""
-    asked = f"{mutant.way} {mutant.given}"
+    asked = f"{mutant.way} {mutant.store} {mutant.given}"
     if asked not in passed:
         tried(WAYS[mutant.way], bench)
         passed.add(asked)
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [pytest.param(one, id=one.name, marks=[] if one.store == "memory" else [pytest.mark.spark]) for one in MUTANTS],
-)
-def test_a_mutant_is_caught_where_the_real_code_passes(mutant, tmp_path, monkeypatch, request):
-    session = None if mutant.store == "memory" else request.getfixturevalue("spark")
-    passes_unbroken(mutant, Bench(tmp_path / "right", mutant.given, mutant.store, session))
+def marks(store):
+    return {"memory": [], "postgres": [pytest.mark.postgres]}.get(store, [pytest.mark.spark])
+
+
+@pytest.fixture
+def bench(request):
+    """Return a maker of benches for a store, with what its worlds stand on."""
+
+    def make(folder, given, store):
+        session = None if store in WITHOUT_SPARK else request.getfixturevalue("spark")
+        server = request.getfixturevalue("postgres_server") if store == "postgres" else None
+        return Bench(folder, given, store, session, server)
+
+    yield make
+    drop_what_was_made()
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name, marks=marks(one.store)) for one in MUTANTS])
+def test_a_mutant_is_caught_where_the_real_code_passes(mutant, tmp_path, monkeypatch, bench):
+    passes_unbroken(mutant, bench(tmp_path / "right", mutant.given, mutant.store))
     mutant.patch(monkeypatch)
     with pytest.raises(Counterexample) as caught:
-        tried(WAYS[mutant.way], Bench(tmp_path / "broken", {**mutant.given, **mutant.broken}, mutant.store, session))
+        tried(WAYS[mutant.way], bench(tmp_path / "broken", {**mutant.given, **mutant.broken}, mutant.store))
     assert mutant.shows in str(caught.value)
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 import twice
+from twice.faults import armed
+from worlds import once_at
 
 DAYS = {
     "2024-09-20": ["iphone-11", "iphone-12"],
@@ -145,6 +147,25 @@ def test_a_partition_of_another_slot_is_refused(make_world):
     with pytest.raises(twice.NotPublished, match="belongs to the slot 2024-09-20"):
         world.run("2024-09-21")
     assert world.rows() == [("a", "2024-09-20")]
+
+
+@pytest.mark.parametrize("point", ["stage.before", "publish.before"])
+def test_a_late_row_of_a_slot_side_by_side_never_meets_the_rows_of_its_day(make_world, point):
+    """Each slot looked before the other one published; the second to publish must not take the first one's rows."""
+    world = make_world(pattern=twice.data_overwrite(partitions=["day"]))
+    world.put("2024-09-19", ["own"])
+    world.run("2024-09-19")
+    late = {"id": "late", "day": "2024-09-21"}
+    world.put_rows("2024-09-20", [{"id": "a", "day": "2024-09-20"}, late])
+    world.put("2024-09-21", ["b"])
+    beside = once_at(point, lambda: world.twin().run("2024-09-20"))
+    with armed(beside), pytest.raises(twice.NotPublished, match="'day=2024-09-21' belongs to the slot 2024-09-20"):
+        world.run("2024-09-21")
+    assert world.by_day() == {"2024-09-19": ["own"], "2024-09-20": ["a"], "2024-09-21": ["late"]}
+    world.put("2024-09-20", ["a"])
+    for day in ("2024-09-20", "2024-09-21"):
+        assert world.run(day).state == "published"
+    assert world.by_day() == {"2024-09-19": ["own"], "2024-09-20": ["a"], "2024-09-21": ["b"]}
 
 
 # ------------------------------------------------------------------ predicate and whole table

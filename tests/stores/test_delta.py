@@ -11,7 +11,6 @@ import twice
 from twice.errors import ProofGone
 from twice.faults import Died, armed, dying_at
 from twice.stores.delta import log
-from worlds import once_at
 
 pytestmark = [pytest.mark.stores("delta")]
 
@@ -198,19 +197,6 @@ def test_the_first_publish_of_a_table_refuses_stray_rows_too(world):
     with pytest.raises(twice.NotPublished, match="outside"):
         world.run("2024-09-20")
     assert not world.sight().exists
-
-
-def test_neighbours_in_one_partition_mode_conflict_and_are_refused(make_world):
-    """Two slots fill the same partition at once: the second must not take the first one's rows."""
-    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
-    world.put("2024-09-20", ["shared"])
-    world.put("2024-09-21", ["shared"])
-    world.put("2024-09-19", ["own"])
-    world.run("2024-09-19")
-    race = once_at("stage.before", lambda: world.twin().run("2024-09-20"))
-    with armed(race), pytest.raises(twice.NotPublished, match="belongs to the slot 2024-09-20"):
-        world.run("2024-09-21")
-    assert world.by_day() == {"2024-09-19": ["own"], "2024-09-20": ["shared"]}
 
 
 def test_a_partition_value_with_a_slash_is_one_value(make_world):

@@ -16,7 +16,7 @@ from twice.patterns.on_target import OnTarget
 from twice.placeholders import render
 from twice.plans import Stage, Step
 from twice.replays import Draft
-from twice.runs import Receipt, Slot
+from twice.runs import Receipt, Slot, filled_by_another
 from twice.sight import Sight
 from twice.slices import ColumnSlice, PredicateSlice, Slice
 
@@ -163,12 +163,11 @@ def _starts_after(text: str, slot: Slot) -> bool:
 def _staged_partitions(store: ReplacesPartitions, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
     """Stage by partitions, and refuse any that another slot filled."""
     staged = store.stage_partitions(work, rows, columns)
-    for slot, receipt in work.base.receipts.items():
-        shared = set(receipt.partitions) & set(staged.partitions) if slot != work.slot else None
-        if shared:
-            raise NotPublished(
-                f"The partition {min(shared)!r} belongs to the slot {Slot.parse(slot).label}.",
-                "Replacing it would take away that slot's rows, so nothing was published.",
-                "Choose partition columns that tell the slots apart.",
-            )
+    shared = filled_by_another(staged.partitions, work.base.receipts, [work.slot])
+    if shared:
+        raise NotPublished(
+            f"The partition {shared[0]!r} belongs to the slot {Slot.parse(shared[1]).label}.",
+            "Replacing it would take away that slot's rows, so nothing was published.",
+            "Choose partition columns that tell the slots apart.",
+        )
     return staged

@@ -46,7 +46,7 @@ from twice.abilities import (
 from twice.errors import Conflict
 from twice.faults import reach
 from twice.merges import MergeRule
-from twice.runs import Receipt
+from twice.runs import Receipt, filled_by_another
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
 from twice.slices import Slice, missing_column
 from twice.stores import editions as kept_names
@@ -328,6 +328,8 @@ class MemoryStore(
             raise Conflict("another ledger took the table")
         if staged.handle and staged.handle[0] == "merge" and now.number != staged.handle[2]:
             raise Conflict("the table moved since it was compared with the rows")
+        if staged.handle and filled_by_another(staged.partitions, now.receipts, [one.slot for one in receipts]):
+            raise Conflict("another slot fills a partition of it now")
         if now.sealed:
             raise Conflict("the view was sealed")
         if staged.handle and staged.handle[0] not in ("table", "version") and now.columns != self._columns_at(work):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from twice.abilities import Staged, Work
 from twice.errors import Conflict, Misuse
-from twice.runs import Receipt
+from twice.runs import Receipt, filled_by_another
 from twice.sight import REPLACED, Sight, State
 from twice.stores.manifest import DataFile, Manifest
 from twice.stores.parquet.damage import accepted, damage, outside
@@ -24,6 +24,8 @@ def compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
         raise Conflict("rows that were to be kept are gone")
     if staged.handle is None:
         return
+    if filled_by_another(staged.partitions, base.receipts, [work.slot]):
+        raise Conflict("another slot fills a partition of it now")
     scope = staged.handle.scope
     if scope.name == "slot" and any(not file.slot for file in base.files):
         raise Misuse(

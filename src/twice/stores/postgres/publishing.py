@@ -2,7 +2,8 @@
 
     target      where the plan was computed from all of it, it is compared with what the plan saw
     receipt     the slot's row is made or moved on, if it is at the generation that the plan saw; else nothing happens
-    head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw
+    head        the target's counter moves, if the owner is right and, where asked, if it is what the plan saw; from here
+                on nobody else publishes to the target, and no other slot may fill the partitions that are to be filled
     table       it is made, or gets its new columns
     rows        they are copied or taken from the staged tables, whose counts are compared; old ones go, new ones come
     proof       triggers that notice changes by others
@@ -63,6 +64,10 @@ where target = %(target)s and slot = %(slot)s and generation = %(generation)s - 
 """
 _KEPT = """
 select ended = '' and not gone and r.changes = {now} from {receipts} r where target = %(target)s and slot = %(slot)s
+"""
+_OTHERS = """
+select exists (select from {receipts}
+    where target = %(target)s and slot <> all(%(slots)s) and receipt -> 'partitions' ?| %(partitions)s)
 """
 _HEAD = """
 insert into {heads} (target, n, tables, relations, table_id)
@@ -164,6 +169,7 @@ def _in_transaction(
     head = _move_head(connection, books, name, work, receipts[0].owner)
     reach("postgres.head.moved")
     slots = [receipt.slot for receipt in receipts]
+    _check_partitions(connection, books, name, staged, slots)
     broken = bookkeeping.what_broke(head.left, head.found)
     if broken and staged.keeps and work.slot not in work.base.ended:
         raise Conflict("the rows that were to be kept are gone")
@@ -249,6 +255,15 @@ def _move_head(connection: Connection, books: Books, name: Name, work: Work, own
     if moved is None:
         raise Conflict("the head moved, or the target is not this ledger's any more")
     return _Head(*moved)
+
+
+def _check_partitions(connection: Connection, books: Books, name: Name, staged: Staged, slots: Sequence[str]) -> None:
+    """Leave alone what other slots fill by now; whoever holds the head sees the receipts of all that held it before."""
+    if not (staged.handle and staged.partitions):
+        return
+    asked = {"target": name.table, "slots": list(slots), "partitions": list(staged.partitions)}
+    if one(connection.execute(books.filled_in(_OTHERS), asked))[0]:
+        raise Conflict("another slot fills a partition of it now")
 
 
 def _write_receipts(connection: Connection, books: Books, name: Name, receipts: Sequence[Receipt], number: int) -> None:
