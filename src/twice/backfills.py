@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from twice.considered import consider
+from twice.considered import Look, consider
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, TwiceError, Waiting
 from twice.faults import reach
@@ -156,18 +156,32 @@ def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, 
 
 def _one_by_one(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> Iterator[SlotEnd]:
     done: set[Slot] = set()
+    look = look_for(project, pipeline)
     for number, slot in enumerate(slots):
         if slot in done:
             continue
-        along = along_with(project, pipeline, slots[number:], asked)
-        ended = _filled(project, pipeline, slot, replace(asked, along=along))
+        along = along_with(project, pipeline, slots[number:], asked, look)
+        ended = _filled(project, pipeline, slot, replace(asked, along=along), look)
         yield ended
         if ended.error and ends_all(pipeline, ended.error):
             return
-        if ended.outcome and pipeline.pattern.builds_on_all:
+        if not (ended.outcome and ended.outcome.state == "skipped"):
+            look = look_for(project, pipeline)
+        if ended.outcome and is_done_with(pipeline, asked):
             with_it = [other for other in slots[number + 1 :] if other in ended.outcome.along]
             done.update(with_it)
-            yield from _ends_of(project, with_it, ended.outcome)
+            yield from _ends_of(project, pipeline, with_it, ended.outcome)
+
+
+def look_for(project: Project, pipeline: Pipeline) -> Look:
+    """Return a look that the slots of a walk share until one of them is published."""
+    return Look(project.store(pipeline.target.store), project.ledger, many=True)
+
+
+def is_done_with(pipeline: Pipeline, asked: Asked) -> bool:
+    """Tell whether slots that were done along with another one have had their turn; else they are planned in theirs."""
+    # Change rows that are kept are vouched for again without being read: their inputs may have changed too.
+    return not pipeline.pattern.keeps_history and (pipeline.pattern.builds_on_all or asked.force)
 
 
 def _side_by_side(
@@ -201,10 +215,10 @@ def _side_by_side(
         yield from _one_by_one(project, pipeline, [slot for slot in slots if slot in again], asked)
 
 
-def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> SlotEnd:
+def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, look: Look | None = None) -> SlotEnd:
     reach("backfill.slot")
     try:
-        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked))
+        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked, look=look))
     except TwiceError as error:
         return SlotEnd(slot, error=error)
 
@@ -214,18 +228,20 @@ def ends_all(pipeline: Pipeline, error: TwiceError) -> bool:
     return isinstance(error, Misuse) or pipeline.pattern.in_order
 
 
-def along_with(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> tuple[Slot, ...]:
+def along_with(
+    project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked, look: Look
+) -> tuple[Slot, ...]:
     """Return the later slots to be done in one publish with the first: up to one that cannot be, if the first is to be."""
     if not is_one_publish(pipeline):
         return ()
     found = []
     try:
         first = project.job(pipeline, slots[0])
-        plan = consider(first, project.store(pipeline.target.store), project.ledger, asked).plan
+        plan = consider(first, look.store, look.ledger, asked, look).plan
         if plan.skips:
             return ()
         for slot in slots[1:]:
-            project.job(pipeline, slot).resolve(plan.base)
+            look.inputs(project.job(pipeline, slot), plan.base)
             found.append(slot)
     except TwiceError:
         return tuple(found)
@@ -238,9 +254,10 @@ def is_one_publish(pipeline: Pipeline) -> bool:
     return pattern.builds_on_all and not (pattern.takes_in or pattern.shows_each or pattern.keeps_history)
 
 
-def _ends_of(project: Project, slots: Sequence[Slot], first: Outcome) -> Iterator[SlotEnd]:
-    """Tell how the slots ended that were done with another one."""
-    receipts = project.store(first.slot.target.store).look(first.slot.target.name).receipts if slots else {}
+def _ends_of(project: Project, pipeline: Pipeline, slots: Sequence[Slot], first: Outcome) -> Iterator[SlotEnd]:
+    """Tell how the slots ended that were done with another one, in its table."""
+    table = pipeline.pattern.table(first.slot, pipeline.zone)
+    receipts = project.store(first.slot.target.store).look(table).receipts if slots else {}
     for slot in slots:
         receipt = receipts[slot.text]
         same = receipt.first_version == first.version_after

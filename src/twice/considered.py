@@ -6,9 +6,8 @@ asked one are resolved here too: what cannot be done whole is not begun.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from twice.abilities import KeepsVersions, Store
 from twice.decide import Asked, Question, decide
@@ -36,64 +35,112 @@ class Part:
 
 @dataclass(frozen=True)
 class Considered:
-    """A plan, with the inputs that it is about; companions are done with the slot."""
+    """A plan, with the inputs that it is about; companions are done with the slot, and others follow it one by one."""
 
     plan: Plan
     inputs: Mapping[str, Inputs]
     fingerprint: str
     companions: tuple[Part, ...] = ()
+    following: tuple[Part, ...] = ()
 
     def parts(self, job: Job) -> tuple[Part, ...]:
         """Return all slots of the publish, the asked one first."""
         return (Part(job, self.inputs, self.fingerprint, self.plan.generation), *self.companions)
 
 
-def consider(job: Job, store: Store, ledger: Ledger, asked: Asked) -> Considered:
+class Look:
+    """One look at a ledger, a store and the inputs of slots: each is asked once, however many slots are planned on it.
+
+    A walk over many slots plans them on one look for as long as nothing is published. Inputs that change meanwhile are
+    found by the second look, which belongs to each publish, and a store that moved by the compare in it.
+    """
+
+    def __init__(self, store: Store, ledger: Ledger, *, many: bool = False) -> None:
+        self.store = store
+        self.ledger = ledger
+        self._many = many
+        self._known: dict[str, dict[str, Receipt]] = {}
+        self._sights: dict[str, Sight] = {}
+        self._pasts: dict[str, Past] = {}
+        self._inputs: dict[str, Mapping[str, Inputs]] = {}
+
+    def at(self, job: Job) -> tuple[Sequence[Receipt], Sight]:
+        """Return what the ledger knows of a slot, or of all that it builds on, and what its table holds."""
+        # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
+        known = self._known_of(job)
+        if job.table not in self._sights:
+            self._sights[job.table] = self.store.look(job.table)
+        return known, self._sights[job.table]
+
+    def _known_of(self, job: Job) -> Sequence[Receipt]:
+        slot, target = job.slot.text, job.slot.target.text
+        if not (self._many or job.pattern.builds_on_all):
+            receipt = self.ledger.known(slot)
+            return [receipt] if receipt else []
+        if target not in self._known:
+            self._known[target] = {receipt.slot: receipt for receipt, _ in self.ledger.published(target)}
+        known = self._known[target]
+        return list(known.values()) if job.pattern.builds_on_all else [known[slot]] if slot in known else []
+
+    def inputs(self, job: Job, sight: Sight) -> Mapping[str, Inputs]:
+        """Resolve what a slot reads."""
+        if job.slot.text not in self._inputs:
+            self._inputs[job.slot.text] = job.resolve(sight)
+        return self._inputs[job.slot.text]
+
+    def past(self, table: str) -> Past:
+        """Return the versions that a table could be restored to."""
+        if table not in self._pasts:
+            self._pasts[table] = self.store.past(table) if isinstance(self.store, KeepsVersions) else Past()
+        return self._pasts[table]
+
+    def holding(self, parts: Iterable[Part], before: Sight, now: Sight) -> Look:
+        """Take over inputs in hand, of all slots that nobody has published since: those may be the older ones."""
+        for part in parts:
+            slot = part.job.slot.text
+            if now.fence(slot) == before.fence(slot):
+                self._inputs[slot] = part.inputs
+        return self
+
+
+def consider(job: Job, store: Store, ledger: Ledger, asked: Asked, look: Look | None = None) -> Considered:
     """Look at the store, resolve the inputs and decide, changing nothing.
 
     The store is looked at first: a twin that publishes in between is then found at the publish,
     and is never overwritten with inputs that are older than its own.
     """
-    # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
-    known = _known(job, ledger)
-    sight = store.look(job.table)
-    inputs = job.resolve(sight)
+    look = look or Look(store, ledger)
+    known, sight = look.at(job)
+    inputs = look.inputs(job, sight)
     reach("inputs.resolved")
     found = _fingerprint(job, inputs, sight)
-    plan = _decide(job, store, sight, ledger, asked, found, known, inputs)
-    return _with_others(job, plan, inputs, found)
+    return _decided(job, look, asked, found, known, sight, inputs)
 
 
 def reconsider(job: Job, store: Store, ledger: Ledger, asked: Asked, before: Considered) -> Considered:
     """Decide once more on what is there now, from the inputs in hand unless somebody published the slot since."""
-    known = _known(job, ledger)
-    sight = store.look(job.table)
+    look = Look(store, ledger)
+    known, sight = look.at(job)
     base = before.plan.base
     # What a target has taken in may be less now although its slot has not moved: after a restore.
     same = sight.version == base.version if job.pattern.takes_in else True
     if same and sight.fence(job.slot.text) == base.fence(job.slot.text):
-        plan = _decide(job, store, sight, ledger, asked, before.fingerprint, known, before.inputs)
-        return _with_others(job, plan, before.inputs, before.fingerprint)
+        look.holding((*before.companions, *before.following), base, sight)
+        return _decided(job, look, asked, before.fingerprint, known, sight, before.inputs)
     # Inputs that were resolved before that publish may be the older ones.
     return consider(job, store, ledger, asked)
 
 
-def _known(job: Job, ledger: Ledger) -> list[Receipt]:
-    """Return what the ledger knows of the slot, or of all slots that it builds on."""
-    if job.pattern.builds_on_all:
-        return [receipt for receipt, _ in ledger.published(job.slot.target.text)]
-    known = ledger.known(job.slot.text)
-    return [known] if known else []
-
-
-def _with_others(job: Job, plan: Plan, inputs: Mapping[str, Inputs], fingerprint: str) -> Considered:
+def _with_others(job: Job, plan: Plan, look: Look, asked: Asked, inputs: Mapping[str, Inputs], own: str) -> Considered:
     """Resolve the inputs of the other slots that a plan needs."""
-    companions = _companions(job, plan)
-    # What has to follow is not begun unless it can be done: the table would be left half way.
-    following = [_part(job.sibling(slot), plan) for slot in plan.pending] if job.sibling else []
+    companions = _companions(job, plan, look)
+    # What has to follow is not begun unless it can be done: the table would be left half way. What follows has begun.
+    pending = plan.pending if job.sibling and not asked.following else ()
+    following = tuple(_part(job.sibling(slot), plan, look) for slot in pending if job.sibling)
     intake = intake_of(inputs)
     notes = _under_way(plan) + _changed_inputs(plan, [*companions, *following]) + (intake.notes if intake else ())
-    return Considered(replace(plan, notes=plan.notes + notes) if notes else plan, inputs, fingerprint, companions)
+    told = replace(plan, notes=plan.notes + notes) if notes else plan
+    return Considered(told, inputs, own, companions, following)
 
 
 def _under_way(plan: Plan) -> tuple[str, ...]:
@@ -102,7 +149,7 @@ def _under_way(plan: Plan) -> tuple[str, ...]:
     return (f"a replay is under way, and is completed first: {named(pending)}",) if pending else ()
 
 
-def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
+def _companions(job: Job, plan: Plan, look: Look) -> tuple[Part, ...]:
     """Resolve the inputs of the slots that are done again with this one; all of them must be there."""
     if (plan.companions or plan.pending) and job.sibling is None and not job.pattern.keeps_history:
         others = len(plan.companions) + len(plan.pending)
@@ -115,7 +162,7 @@ def _companions(job: Job, plan: Plan) -> tuple[Part, ...]:
         return tuple(_part_that_is_kept(job, slot, plan) for slot in plan.companions)
     between = plan.draft.between if plan.draft else ()
     return tuple(
-        (_part_as_it_was if slot in between else _part)(job.sibling(slot), plan)
+        (_part_as_it_was if slot in between else _part)(job.sibling(slot), plan, look)
         for slot in plan.companions
         if job.sibling
     )
@@ -138,10 +185,10 @@ def _part_that_is_kept(job: Job, slot: Slot, plan: Plan) -> Part:
     return Part(replace(job, slot=slot), {}, receipt.fingerprint, receipt.generation + 1)
 
 
-def _part_as_it_was(job: Job, plan: Plan) -> Part:
+def _part_as_it_was(job: Job, plan: Plan, look: Look) -> Part:
     """Resolve the inputs of an earlier slot, which must be what they were when it was published."""
     try:
-        part = _part(job, plan)
+        part = _part(job, plan, look)
     except NotPublished as error:
         raise _state_lost(job.slot, plan, error.what) from error
     if part.fingerprint != plan.base.receipts[job.slot.text].fingerprint:
@@ -158,8 +205,8 @@ def _state_lost(slot: Slot, plan: Plan, why: str) -> NotPublished:
     )
 
 
-def _part(job: Job, plan: Plan) -> Part:
-    inputs = job.resolve(plan.base)
+def _part(job: Job, plan: Plan, look: Look) -> Part:
+    inputs = look.inputs(job, plan.base)
     return Part(job, inputs, _fingerprint(job, inputs, plan.base), plan.base.fence(job.slot.text) + 1)
 
 
@@ -172,16 +219,15 @@ def _fingerprint(job: Job, inputs: Mapping[str, Inputs], sight: Sight) -> str:
     return fingerprint_of(inputs, job.parameters) if job.declares_inputs else ""
 
 
-def _decide(
+def _decided(
     job: Job,
-    store: Store,
-    sight: Sight,
-    ledger: Ledger,
+    look: Look,
     asked: Asked,
     fingerprint: str,
     known: Sequence[Receipt],
+    sight: Sight,
     inputs: Mapping[str, Inputs],
-) -> Plan:
+) -> Considered:
     intake = intake_of(inputs)
     question = Question(
         slot=job.slot,
@@ -190,15 +236,11 @@ def _decide(
         fingerprint=fingerprint,
         code=job.code,
         rerun_on_code=job.rerun_on_code,
-        ledger_id=ledger.id,
+        ledger_id=look.ledger.id,
         known=known,
-        accepted=ledger.accepted(job.accepts),
+        accepted=look.ledger.accepted(job.accepts),
         asked=asked,
         takes_in=intake.news if intake and not intake.nothing else "",
-        past=partial(_past, store, job.table),
+        past=lambda: look.past(job.table),
     )
-    return decide(question, sight)
-
-
-def _past(store: Store, table: str) -> Past:
-    return store.past(table) if isinstance(store, KeepsVersions) else Past()
+    return _with_others(job, decide(question, sight), look, asked, inputs, fingerprint)

@@ -26,7 +26,7 @@ from functools import partial
 
 from twice import ingests
 from twice.abilities import NamesFiles, Rows, Staged, Store, Work
-from twice.considered import Considered, Part, consider, reconsider
+from twice.considered import Considered, Look, Part, consider, reconsider
 from twice.decide import Asked
 from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
@@ -71,12 +71,13 @@ def execute(
     ledger: Ledger,
     asked: Asked | None = None,
     approve: Callable[[Plan], None] | None = None,
+    look: Look | None = None,
 ) -> Outcome:
     """Publish a slot exactly once, however often this is called.
 
     A slot that is published with the same inputs is left alone. After an interrupted attempt the
     store's receipt, not the ledger, tells whether the rows landed. `approve` sees the plan before
-    anything is done, and may raise to stop it.
+    anything is done, and may raise to stop it. `look` is one that a walk over many slots shares.
 
     Raises:
         NotPublished: The slot shows nothing new; running again is safe.
@@ -86,10 +87,10 @@ def execute(
         Busy: Another attempt works on the slot.
     """
     asked = asked or Asked()
-    if not asked.following:
-        _go_on(job, store, ledger)
+    if not asked.following and _go_on(job, store, ledger, look):
+        look = None
     with _refusals_recorded(job, ledger):
-        considered = consider(job, store, ledger, asked)
+        considered = consider(job, store, ledger, asked, look)
     plan = considered.plan
     if approve:
         approve(plan)
@@ -143,13 +144,14 @@ def _accept(job: Job, store: Store, ledger: Ledger, asked: Asked, considered: Co
     return considered
 
 
-def _go_on(job: Job, store: Store, ledger: Ledger) -> tuple[Slot, ...]:
+def _go_on(job: Job, store: Store, ledger: Ledger, look: Look | None = None) -> tuple[Slot, ...]:
     """Show what is left of a replay that is shown slot by slot, whoever began it.
 
     Its first publish took the later slots out of the table. Until they are back nothing else is published.
     """
     done: list[Slot] = []
-    while job.pattern.shows_each and (pending := store.look(job.table).pending):
+    while job.pattern.shows_each and (pending := (look.at(job)[1] if look else store.look(job.table)).pending):
+        look = None
         if job.sibling is None:
             raise Fenced(
                 f"A replay of {job.slot.target.text} is under way, and {len(pending)} slots are still missing.",

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twice.backfills import along_with, check_free, ends_all, is_one_publish
-from twice.considered import consider
+from twice.backfills import along_with, check_free, ends_all, is_done_with, is_one_publish, look_for
+from twice.considered import Look, consider
 from twice.decide import Asked
 from twice.errors import Busy, Held, TwiceError, Waiting
 from twice.holding import Prospects
@@ -30,7 +30,7 @@ class Forecast:
     """What would happen to one slot.
 
     `action` is create, replace, merge, replay, skip, wait, held or refused. `error` is what the backfill would
-    say of it, if it would not be done for a reason of its own.
+    say of it, if it would not be done for a reason of its own. `destroys` tells that published rows would be replaced.
     """
 
     slot: Slot
@@ -39,6 +39,7 @@ class Forecast:
     generation: int | None = None
     notes: tuple[str, ...] = ()
     error: TwiceError | None = None
+    destroys: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The forecast as plain values."""
@@ -153,25 +154,23 @@ def outlook(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: 
         busy = None
     except Busy as error:
         busy = error
+    look = look_for(project, pipeline)
     if is_one_publish(pipeline):
-        return replace(_at_once(project, pipeline, slots, asked), busy=busy)
-    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked)), busy=busy)
+        return replace(_at_once(project, pipeline, slots, asked, look), busy=busy)
+    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked, look)), busy=busy)
 
 
-def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Iterator[Forecast]:
-    done: dict[Slot, Slot] = {}
-    following: dict[Slot, Slot] = {}
+def _one_by_one(
+    project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked, look: Look
+) -> Iterator[Forecast]:
+    done: dict[Slot, Forecast] = {}
     prospects = Prospects(project, pipeline, asked)
     for number, slot in enumerate(slots):
-        if slot in following:
-            yield Forecast(slot, "replay", f"follows {following[slot].label}, in a publish of its own")
-            continue
-        if slot in done and not asked.force:
-            # When its turn comes it is published, from the inputs of now.
-            yield Forecast(slot, "skip", f"done again with {done[slot].label}, in the same publish")
+        if slot in done:
+            yield done[slot]
             continue
         try:
-            plan = _let_through(prospects, _plan(project, pipeline, slot, asked))
+            plan = _let_through(prospects, _plan(project, pipeline, slot, asked, look))
         except TwiceError as error:
             yield _not_done(slot, error)
             if ends_all(pipeline, error):
@@ -179,42 +178,63 @@ def _one_by_one(project: Project, pipeline: Pipeline, slots: Sequence[Slot], ask
                 return
         else:
             told = prospects.taken(slot, plan.generation)
-            yield Forecast(slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told))
+            yield _forecast(plan, told)
             for other in (*plan.companions, *plan.pending):
                 prospects.taken(other, plan.base.fence(other.text) + 1)
-            done |= dict.fromkeys(plan.companions, slot)
-            following |= dict.fromkeys(plan.pending, slot)
+            done |= {other.slot: other for other in _done_with(pipeline, plan, asked)}
 
 
-def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked) -> Outlook:
+def _forecast(plan: Plan, told: tuple[str, ...]) -> Forecast:
+    return Forecast(plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), destroys=plan.destroys)
+
+
+def _done_with(pipeline: Pipeline, plan: Plan, asked: Asked) -> Iterator[Forecast]:
+    """Tell of the slots that are not planned when their turn comes, or find themselves published."""
+    if pipeline.pattern.keeps_history:
+        return  # vouched for again without being read
+    first = plan.slot.label
+    for slot in plan.companions:
+        generation, reason = plan.base.fence(slot.text) + 1, f"done again with {first}, in the same publish"
+        if is_done_with(pipeline, asked):
+            yield Forecast(slot, "replay", reason, generation, destroys=True)
+        else:
+            # When its turn comes it is published, from the inputs of now.
+            yield Forecast(slot, "skip", reason)
+    for slot in plan.pending:
+        yield Forecast(slot, "replay", f"follows {first}, in a publish of its own", destroys=True)
+
+
+def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked, look: Look) -> Outlook:
     """Find the first slot that is to be done: the rest is done with it, up to one that cannot be."""
     prospects = Prospects(project, pipeline, asked)
     for number, slot in enumerate(slots):
-        along = along_with(project, pipeline, slots[number:], asked)
-        before = _one_by_one(project, pipeline, slots[:number], asked)
+        along = along_with(project, pipeline, slots[number:], asked, look)
+        before = _one_by_one(project, pipeline, slots[:number], asked, look)
         try:
-            plan = _let_through(prospects, _plan(project, pipeline, slot, replace(asked, along=along)))
+            plan = _let_through(prospects, _plan(project, pipeline, slot, replace(asked, along=along), look))
         except TwiceError as error:
             return Outlook((*before, _not_done(slot, error), *_not_reached(slots[number + 1 :], slot)))
         told = prospects.taken(slot, plan.generation)
         if not plan.skips:
             first, *others = _together(plan, along)
-            after = _one_by_one(project, pipeline, slots[number + 1 + len(along) :], asked)
+            after = _one_by_one(project, pipeline, slots[number + 1 + len(along) :], asked, look)
             return Outlook((*before, replace(first, notes=told), *others, *after), OnePublish(plan))
-    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked)))
+    return Outlook(tuple(_one_by_one(project, pipeline, slots, asked, look)))
 
 
 def _together(plan: Plan, along: Sequence[Slot]) -> Iterator[Forecast]:
     is_new = not any(plan.base.fence(slot.text) for slot in (plan.slot, *plan.companions))
-    yield Forecast(plan.slot, "merge" if is_new else plan.action, plan.reason, plan.generation)
+    action = "merge" if is_new else plan.action
+    yield Forecast(plan.slot, action, plan.reason, plan.generation, destroys=plan.destroys and not is_new)
     for slot in along:
         before = plan.base.fence(slot.text)
         reason = f"it builds on {plan.slot.label}" if before else "the first run of this slot"
-        yield Forecast(slot, "replay" if before else "merge", f"{reason}, in the same publish", before + 1)
+        action = "replay" if before else "merge"
+        yield Forecast(slot, action, f"{reason}, in the same publish", before + 1, destroys=bool(before))
 
 
-def _plan(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked) -> Plan:
-    return consider(project.job(pipeline, slot), project.store(slot.target.store), project.ledger, asked).plan
+def _plan(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, look: Look) -> Plan:
+    return consider(project.job(pipeline, slot), look.store, look.ledger, asked, look).plan
 
 
 def _let_through(prospects: Prospects, plan: Plan) -> Plan:

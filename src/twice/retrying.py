@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from twice.considered import Look
 from twice.decide import Asked
 from twice.errors import Busy, EffectOwed, Held, NotPublished, TwiceError, Waiting
 from twice.events import Event
@@ -44,8 +45,11 @@ def fill_slot(
     slot: Slot,
     asked: Asked | None = None,
     approve: Callable[[Plan], None] | None = None,
+    look: Look | None = None,
 ) -> Outcome:
     """Fill one slot, exactly once however often this is called, and try again as the pipeline declares.
+
+    The first try plans on the look of a walk over many slots, if there is one; another try looks for itself.
 
     Raises:
         Held: It builds on a slot that failed, or waits itself and nobody asked for it by name.
@@ -55,7 +59,7 @@ def fill_slot(
     waits = _due_row(project, pipeline, slot) if wanted.by_calendar else None
     if waits and not wanted.force:
         return _taken_on_a_walk(project, pipeline, waits, wanted, approve)
-    return _Filling(project, pipeline, slot, wanted, approve).fill()
+    return _Filling(project, pipeline, slot, wanted, approve, look=look).fill()
 
 
 class _Filling:
@@ -69,6 +73,7 @@ class _Filling:
         asked: Asked,
         approve: Callable[[Plan], None] | None,
         taken: Again | None = None,
+        look: Look | None = None,
     ) -> None:
         self.project = project
         self.pipeline = pipeline
@@ -76,6 +81,7 @@ class _Filling:
         self.asked = asked
         self.approve = approve
         self.taken = taken
+        self.look = look
         self.policy = project.retries_of(pipeline)
         self.generation = taken.generation if taken else 0
         self.tries = 0
@@ -110,9 +116,9 @@ class _Filling:
     def _once(self) -> Outcome:
         self.tries += 1
         reach("try.before")
-        project = self.project
-        job = self._job()
-        return execute(job, project.store(self.slot.target.store), project.ledger, self._asked_now(job), self._approve)
+        project, job = self.project, self._job()
+        store, look, self.look = project.store(self.slot.target.store), self.look, None
+        return execute(job, store, project.ledger, self._asked_now(job), self._approve, look)
 
     def _job(self) -> Job:
         job = self.project.job(self.pipeline, self.slot)

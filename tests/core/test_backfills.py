@@ -2,17 +2,23 @@
 
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
 import twice
+from twice.backfills import slots_between
+from twice.decide import Asked
 from twice.errors import Busy, Misuse, NotPublished
 from twice.faults import Died, armed, dying_at, recording
+from twice.forecasts import outlook
+from twice.ledger import Ledger
 from twice.project import Project
-from worlds import World, once_at
+from worlds import PlainFiles, World, once_at
 
 DAYS = [f"2024-09-{day}" for day in range(20, 26)]
 END = "2024-09-26"
+MONTH = [f"2024-09-{day:02d}" for day in range(1, 31)]
 MERGED = twice.stateful_merger(keys=["id"])
 
 
@@ -358,3 +364,74 @@ def test_a_death_in_a_thread_is_a_death_of_the_backfill(world):
     assert sorted(states) == DAYS
     assert "published" in states.values()
     assert world.by_day() == {day: ["all", f"of {day}"] for day in DAYS}
+
+
+# ------------------------------------------------------------------ how much is looked at
+
+
+SHAPES = {
+    "slice": twice.data_overwrite(slice="day"),
+    "merger": twice.merger(keys=["id"]),
+    "cleaner": twice.fast_metadata_cleaner(period="week"),
+    "stateful": MERGED,
+    "each": twice.stateful_merger(keys=["id"], visible="each"),
+    "history": twice.stateful_merger(keys=["id"], form="history"),
+}
+
+
+@pytest.mark.parametrize("shape", ["stateful", "each", "history"])
+def test_all_corrected_slots_are_read_again_although_the_first_one_takes_the_others_along(tmp_path, shape):
+    world = filled(World(tmp_path / "world", "memory", pattern=SHAPES[shape]))
+    backfill(world)
+    for day in DAYS[1:4]:
+        world.put(day, [f"corrected {day}", "all"])
+    backfill(world)
+    clean = filled(World(tmp_path / "clean", "memory", pattern=SHAPES[shape]))
+    for day in DAYS[1:4]:
+        clean.put(day, [f"corrected {day}", "all"])
+    backfill(clean)
+    assert world.rows() == clean.rows()
+    assert backfill(world)[0].state == "skipped"
+
+
+def looked(world, of, monkeypatch):
+    """Count how often inputs are resolved, and tables and receipts of the ledger read, while something is done."""
+    counts = dict.fromkeys(("inputs", "tables", "receipts"), 0)
+
+    def counted(owner, name, kind):
+        real = getattr(owner, name)
+
+        def counting(*asked):
+            counts[kind] += 1
+            return real(*asked)
+
+        patched.setattr(owner, name, counting)
+
+    with monkeypatch.context() as patched:
+        counted(PlainFiles, "resolve", "inputs")
+        counted(type(world.store), "look", "tables")
+        counted(Ledger, "published", "receipts")
+        of()
+    return counts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_forced_backfill_resolves_the_inputs_of_a_slot_a_few_times_however_many_there_are(
+    tmp_path, monkeypatch, shape
+):
+    world = filled(World(tmp_path / "world", "memory", pattern=SHAPES[shape]), MONTH)
+    backfill(world, MONTH[0], "2024-10-01")
+    slots = slots_between(world.pipeline, MONTH[0], "2024-10-01", datetime.now(UTC))
+    said = looked(world, lambda: outlook(world.project, world.pipeline, slots, Asked(force=True)), monkeypatch)
+    assert said["inputs"] == len(MONTH)
+    assert said["tables"] <= 6, "each table once: of a month six weeks, if any"
+    done = looked(world, lambda: backfill(world, MONTH[0], "2024-10-01", force=True), monkeypatch)
+    assert len(MONTH) <= done["inputs"] <= 2 * len(MONTH)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_published_backfill_looks_once(tmp_path, monkeypatch, shape):
+    world = filled(World(tmp_path / "world", "memory", pattern=SHAPES[shape]), MONTH)
+    backfill(world, MONTH[0], "2024-10-01")
+    done = looked(world, lambda: backfill(world, MONTH[0], "2024-10-01"), monkeypatch)
+    assert done == {"inputs": len(MONTH), "tables": 6 if shape == "cleaner" else 1, "receipts": 1}

@@ -10,7 +10,7 @@ from twice.backfills import check_free, check_jobs, left_of, slots_between, wors
 from twice.cli.opening import opened
 from twice.cli.output import debug_option, log_options, output_option, print_json, print_table, project_option
 from twice.cli.results import recorded
-from twice.cli.walk import approve_all, plans_of, summary, walk, warn
+from twice.cli.walk import approve_all, summary, walk, warn
 from twice.decide import Asked
 from twice.forecasts import Forecast, Outlook, outlook
 
@@ -63,8 +63,8 @@ def backfill_command(
         return _print_outlook(outlook(project, pipeline, slots, asked), output)
     check_free(project, pipeline, slots)
     if not yes:
-        plans = plans_of(project, pipeline, slots, asked)
-        approve_all({plan.slot: plan.reason for plan in plans if plan.destroys}, len(slots))
+        found = outlook(project, pipeline, slots, asked).slots
+        approve_all({one.slot: one.reason for one in found if one.destroys}, len(slots))
     with recorded(project, "backfill") as results:
         ends = walk(project, pipeline, slots, asked, output, results, jobs)
         code = summary(ends, output, not_reached=len(slots) - len(ends), as_table=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from twice.backfills import SlotEnd, fill, worst
+from twice.backfills import SlotEnd, fill, look_for, worst
 from twice.cli.output import confirm, count, print_json, print_table, say
 from twice.cli.progress import progress
 from twice.cli.results import Results
@@ -32,11 +32,10 @@ def warn(pipeline: Pipeline) -> None:
 
 def plans_of(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> list[Plan]:
     """Plan each slot on what is there now; one that cannot be planned tells so when its turn comes."""
-    plans = []
+    plans, look = [], look_for(project, pipeline)
     for slot in slots:
         with suppress(TwiceError):
-            job = project.job(pipeline, slot)
-            plans.append(consider(job, project.store(slot.target.store), project.ledger, asked).plan)
+            plans.append(consider(project.job(pipeline, slot), look.store, look.ledger, asked, look).plan)
     return plans
 
 
