@@ -13,7 +13,7 @@ from psycopg import errors
 from twice.abilities import label_taken
 from twice.faults import reach
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import connected, nothing_lands, readable
+from twice.stores.postgres.connections import begin, commit, connected, nothing_lands, readable
 from twice.stores.postgres.names import Name
 
 _NOT_THERE = (errors.UndefinedTable, errors.InvalidSchemaName)
@@ -28,7 +28,9 @@ def keep(url: str, name: Name, label: str, body: bytes) -> None:
             books.make_kept(connection)
         reach("postgres.beside.before")
         with nothing_lands(name.table):
+            begin(connection)
             kept = connection.execute(statement, [name.table, label, body]).rowcount
+        commit(connection, name.table)
         reach("postgres.beside.after")
     if not kept:
         raise label_taken(label)

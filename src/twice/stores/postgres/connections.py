@@ -4,8 +4,12 @@ A connection is opened for each act and closed after it: none is idle between tw
 silent server, and the server gives up on a silent client: a process that was stopped, or a cable that was cut, frees
 its locks after a while.
 
-An error before COMMIT is sent means that nothing landed. An error at COMMIT says nothing: it is let through as it
-is, and whoever published looks for the receipt.
+Settings of a server, a database or a role can change what a statement means. Those that could change a row are fixed for
+each connection, and once more in each transaction that Twice begins, since a connection pooler may drop what a client
+asks for when it connects. `docs/reference/database-settings.md` lists them.
+
+An error before COMMIT is sent means that nothing landed. So does a COMMIT that the server itself refuses, such as a deferred
+constraint. Any other error at COMMIT says nothing: it is let through as it is, and whoever published looks for the receipt.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors, pq, sql
 
 from twice import postgres
 from twice.errors import Busy, Conflict, Misuse, NotPublished
@@ -33,15 +37,32 @@ _USUAL = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60s",
 }
-# Without these a value would not be written the same on every server, or a statement would not see what was committed
-# while it waited for a lock; they come last.
-_FIXED = {
+# Without these a value would not be written the same on every server; they come last.
+FIXED = {
     "timezone": "UTC",
-    "datestyle": "ISO",
+    "datestyle": "ISO, MDY",
     "intervalstyle": "iso_8601",
     "extra_float_digits": "1",
-    "default_transaction_isolation": r"read\ committed",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "xmloption": "content",
+    "xmlbinary": "base64",
+    "timezone_abbreviations": "Default",
+    "gin_fuzzy_search_limit": "0",
 }
+# Whoever publishes has to see what was committed while it waited for a lock.
+_ISOLATED = {"default_transaction_isolation": "read committed"}
+# Only then is what was published there after a crash, on this server and on each replica that it waits for.
+_DURABLE = (
+    "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') <> 'remote_apply'"
+)
+_GIVES_WAY = (errors.SerializationFailure, errors.DeadlockDetected)
+# Connections, shutdowns, systems and internal errors: a pooler may tell of them too, when it lost the server's answer.
+_SAYS_NOTHING = ("08", "57P", "58", "XX")
 _SAMPLE = 200
 _STORE = "The PostgreSQL store"
 
@@ -53,12 +74,12 @@ def parameters(url: str) -> dict[str, Any]:
         Misuse: The URL cannot be read. What it holds is not shown.
     """
     asked = postgres.parameters(url, _STORE)
-    options = [*_settings(_USUAL), str(asked.get("options") or ""), *_settings(_FIXED)]
-    return {**asked, "options": " ".join(filter(None, options))}
+    options = [*_settings(_USUAL), str(asked.get("options") or ""), *_settings({**FIXED, **_ISOLATED})]
+    return {**asked, "options": " ".join(filter(None, options)), "client_encoding": FIXED["client_encoding"]}
 
 
 def _settings(values: dict[str, str]) -> Iterator[str]:
-    return (f"-c {name}={value}" for name, value in values.items())
+    return ("-c {}={}".format(name, value.replace(" ", "\\ ")) for name, value in values.items())
 
 
 @contextmanager
@@ -75,8 +96,42 @@ def connected(url: str) -> Iterator[Connection]:
     except psycopg.OperationalError as error:
         why = "Nothing was read and nothing was published."
         raise postgres.refusal(error, _STORE, postgres.place(url, _STORE), why) from error
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     with connection:
         yield connection
+
+
+def begin(connection: Connection, how: str = "isolation level read committed") -> None:
+    """Begin a transaction in which all settings are as they have to be, whatever the session was given; one message."""
+    connection.execute(sql.SQL("begin {}; select {}; {}").format(sql.SQL(how), fixed(), sql.SQL(_DURABLE)))
+
+
+def fixed() -> sql.Composed:
+    """Return what fixes the settings for the transaction at hand, for a SELECT."""
+    return comma(
+        sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+        for name, value in FIXED.items()
+    )
+
+
+def commit(connection: Connection, what: str) -> None:
+    """Commit the transaction at hand.
+
+    Raises:
+        Conflict: The server chose this transaction to give way; nothing landed.
+        NotPublished: The server refused it, and nothing landed.
+        psycopg.Error: Nobody answered, so it may have landed.
+    """
+    try:
+        connection.execute("commit")
+    except psycopg.Error as error:
+        # What a server refuses at COMMIT it rolls back before it answers; what happens after that ends its process.
+        answers = connection.info.transaction_status == pq.TransactionStatus.IDLE
+        if not answers or (error.sqlstate or "XX").startswith(_SAYS_NOTHING):
+            raise
+        if isinstance(error, _GIVES_WAY):
+            raise Conflict(f"the server chose another transaction: {message(error)}") from error
+        raise _refused(what, error) from error
 
 
 @contextmanager
@@ -91,7 +146,7 @@ def nothing_lands(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (errors.SerializationFailure, errors.DeadlockDetected) as error:
+    except _GIVES_WAY as error:
         raise Conflict(f"the server chose another transaction: {message(error)}") from error
     except errors.LockNotAvailable as error:
         raise Busy(

@@ -16,7 +16,7 @@ from twice.errors import Fenced, Misuse
 from twice.faults import reach
 from twice.stores.postgres import bookkeeping, proofs, views
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, comma, commit, connected, nothing_lands, one
 from twice.stores.postgres.names import Name, column, definitions
 from twice.stores.postgres.periods import NEW, RETIRE, noted
 
@@ -42,7 +42,7 @@ def freeze(url: str, view: Name, larger: Name, into: str, labels: Sequence[str],
     books = Books(view.schema)
     with connected(url) as connection:
         with nothing_lands(view.table):
-            connection.execute("begin")
+            begin(connection)
             connection.execute("select set_config(%s, %s, true)", [bookkeeping.PUBLISHING, f"freeze {into}"])
             by = _united_by(connection, books, view)
             there = {one.label: one for one in noted(connection, view)}
@@ -70,7 +70,7 @@ def freeze(url: str, view: Name, larger: Name, into: str, labels: Sequence[str],
 
             views.shown(connection, view, swap)
             reach("postgres.view.frozen")
-        connection.execute("commit")
+        commit(connection, view.table)
         reach("postgres.commit.after")
 
 
@@ -129,7 +129,7 @@ def add_column(url: str, view: Name, new: str, kind: str, owner: str) -> list[st
     books = Books(view.schema)
     with connected(url) as connection:
         with nothing_lands(view.table):
-            connection.execute("begin")
+            begin(connection)
             if new.lower() == _united_by(connection, books, view).lower():
                 raise Misuse(f"{new!r} is the view's own column.")
             lacking = [
@@ -153,6 +153,6 @@ def add_column(url: str, view: Name, new: str, kind: str, owner: str) -> list[st
             statement = "update {heads} set n = n + 1 where target = any(%s)"
             connection.execute(books.filled_in(statement), [[table.table for table in tables]])
             reach("postgres.column.added")
-        connection.execute("commit")
+        commit(connection, view.table)
         reach("postgres.commit.after")
     return [found.label for found in lacking]

@@ -27,7 +27,7 @@ from twice.runs import digest
 from twice.sight import Sight
 from twice.stores.postgres import bookkeeping, filling, proofs, views
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, comma, commit, connected, nothing_lands, one
 from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, checked, column
 
@@ -104,7 +104,7 @@ def open_member(url: str, view: Name, table: Name, label: str, by: str, limit: i
     with connected(url) as connection:
         with nothing_lands(view.table):
             views.make(connection, books)
-            connection.execute("begin")
+            begin(connection)
             _claim(connection, books, view, checked(by), writer)
             there = noted(connection, view)
             known = any(label in (one.label, *one.covers) for one in there)
@@ -125,7 +125,7 @@ def open_member(url: str, view: Name, table: Name, label: str, by: str, limit: i
                 statement = "insert into {members} (view, label, relation) values (%(view)s, %(label)s, %(relation)s)"
                 connection.execute(books.filled_in(statement, **views.of(books)), values)
             reach("postgres.member.noted")
-        connection.execute("commit")
+        commit(connection, view.table)
     reach("view.opened")
 
 

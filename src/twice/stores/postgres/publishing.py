@@ -46,7 +46,7 @@ from twice.stores.postgres import (
     views,
 )
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, commit, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, column
@@ -134,11 +134,11 @@ def publish(url: str, name: Name, work: Work, staged: Staged, receipts: Sequence
             Books(name.schema).make(connection)
             if staged.handle and staged.handle.how == "version":
                 views.make(connection, Books(name.schema))
-            connection.execute("begin")
+            begin(connection)
             notes = _in_transaction(connection, name, work, staged, receipts)
             reach("postgres.commit.before")
         # An error from here on says nothing about the outcome: the receipt does.
-        connection.execute("commit")
+        commit(connection, work.name)
         reach("postgres.commit.after")
         _drop_staged(connection, staged)
     return notes
@@ -359,7 +359,7 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
     with connected(url) as connection:
         with nothing_lands(name.table):
             books.make(connection)
-            connection.execute("begin")
+            begin(connection)
             values = {"target": name.table, "table": name.text, "owner": owner, "base": version}
             connection.execute(books.filled_in(_HEAD), values)
             moved = connection.execute(
@@ -379,4 +379,4 @@ def take_over(url: str, name: Name, version: int, owner: str) -> None:
                     )
                 proofs.guard(connection, name, name.schema)
             reach("postgres.owner.before")
-        connection.execute("commit")
+        commit(connection, name.table)

@@ -19,7 +19,7 @@ from twice.abilities import Repeated, Repeats, Trouble
 from twice.errors import NotPublished
 from twice.stores import finding
 from twice.stores.postgres import arrow, bookkeeping, proofs, tasks
-from twice.stores.postgres.connections import Connection, comma, connected, one, readable
+from twice.stores.postgres.connections import Connection, begin, comma, connected, fixed, one, readable
 from twice.stores.postgres.kinds import Column, arrow_type, kind_of
 from twice.stores.postgres.names import Name, column
 
@@ -49,6 +49,7 @@ def fetched(url: str, name: Name) -> pa.Table:
         NotPublished: There is no such table.
     """
     with connected(url) as connection:
+        begin(connection)
         columns = _columns(connection, name)
     return _arrow(tasks.address_of(url), columns, sql.SQL("{}").format(name.sql))
 
@@ -63,10 +64,10 @@ def _columns(connection: Connection, name: Name) -> tuple[Column, ...]:
 def frame(url: str, name: Name, spark: Any) -> Any:
     """Return all rows as a frame; the driver holds no more than a few."""
     with connected(url) as connection:
+        begin(connection, "isolation level repeatable read read only")
         columns = _columns(connection, name)
         if sum(size for _, _, size, _ in connection.execute(_LEAVES, {"name": name.text}).fetchall()) <= _FEW_BYTES:
             return arrow.framed(spark, fetched(url, name))
-        connection.execute("begin isolation level repeatable read read only")
         connection.execute("set local idle_in_transaction_session_timeout = 0")
         parts = connection.execute(_LEAVES, {"name": name.text}).fetchall()
         snapshot = one(connection.execute("select pg_export_snapshot()"))[0]
@@ -119,6 +120,8 @@ def _arrow(address: str, columns: Sequence[Column], where: sql.Composable, snaps
         if snapshot:
             cursor.execute("set transaction isolation level repeatable read read only")
             cursor.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)).as_string(None))
+        cursor.execute(sql.SQL("select {}").format(fixed()).as_string(None))
+        cursor.fetchall()
         cursor.execute(sql.SQL("select {} from {}").format(selected, where).as_string(None))
         found: pa.Table = cursor.fetch_arrow_table()
     return found.rename_columns(schema.names).cast(schema)
@@ -129,6 +132,7 @@ def repeats(url: str, name: Name, keys: Sequence[str], sample: int) -> Repeats:
     listed = comma(map(column, keys))
     groups = sql.SQL("select {0}, count(*) as rows from {1} group by {0} having count(*) > 1").format(listed, name.sql)
     with connected(url) as connection:
+        begin(connection)
         totals = sql.SQL("select count(*), coalesce(sum(rows), 0) from ({}) groups").format(groups)
         count, rows = one(connection.execute(totals))
         if not count:
@@ -141,6 +145,7 @@ def repeats(url: str, name: Name, keys: Sequence[str], sample: int) -> Repeats:
 def rows_with(url: str, name: Name, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
     """Find rows by what they hold; a text that is no value of a column's type is in no row."""
     with connected(url) as connection, readable(name.table):
+        begin(connection)
         kinds = {one.name: one.type for one in _columns(connection, name)}
         finding.check(values, kinds)
         tests = [

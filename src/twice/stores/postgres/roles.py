@@ -21,7 +21,7 @@ from twice.errors import Misuse
 from twice.faults import reach
 from twice.stores.postgres import versions, views
 from twice.stores.postgres.bookkeeping import CHANGES, HEADS, KEPT, RECEIPTS, Books
-from twice.stores.postgres.connections import Connection, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, commit, connected, nothing_lands, one
 from twice.stores.postgres.names import Name, checked
 
 _OTHERS = """
@@ -74,12 +74,12 @@ def statements(url: str, view: Name, roles: Roles, *, apply: bool) -> list[str]:
     """Return the statements that make the roles, carried out in one transaction if asked."""
     with connected(url) as connection:
         with nothing_lands(view.table):
-            connection.execute("begin")
+            begin(connection)
             found = list(_statements(connection, view, roles))
             for statement in found if apply else ():
                 connection.execute(statement)
             reach("postgres.roles.before")
-        connection.execute("commit")
+        commit(connection, view.table)
         return [statement.as_string(connection).strip().removesuffix(";") for statement in found]
 
 

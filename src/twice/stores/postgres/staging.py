@@ -29,7 +29,7 @@ from twice.stores.postgres import (
     views,
 )
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, comma, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, comma, connected, nothing_lands, one
 from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_as_text
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.periods import Place
@@ -163,8 +163,10 @@ class Stager:
     ) -> Iterator[tuple[Connection, Source, Fitted, sql.Composable]]:
         """Put the rows where they wait, and open them in a transaction that is rolled back."""
         with connected(self.url) as connection, nothing_lands(self.work.name):
+            begin(connection)
             table = self._columns(connection, is_version=is_version)
             may_become_table = not (table or rule or is_version) and self._may_be_renamed(connection)
+            connection.execute("rollback")
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
@@ -178,7 +180,7 @@ class Stager:
         reach("postgres.staged")
         explaining = misfits.named(self.url, [(source, fits)], self.work.name)
         with explaining, connected(self.url) as connection, nothing_lands(self.work.name):
-            connection.execute("begin")
+            begin(connection)
             yield connection, source, fits, source.opened(connection) if source.types else sql.SQL("(select)")
             connection.execute("rollback")
 

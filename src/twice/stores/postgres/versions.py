@@ -28,7 +28,7 @@ from twice.runs import Receipt, Slot
 from twice.sight import POINTS_AT, Sight
 from twice.stores.postgres import bookkeeping, filling, views
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, connected, nothing_lands
+from twice.stores.postgres.connections import Connection, begin, commit, connected, nothing_lands
 from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, checked
 
@@ -239,7 +239,7 @@ def point(url: str, view: Name, version: str, owner: str) -> None:
     books = Books(view.schema)
     with connected(url) as connection:
         with nothing_lands(view.table):
-            connection.execute("begin")
+            begin(connection)
             _take(connection, books, view, owner)
             kept = {one.name: one for one in listed(connection, view)}
             if version not in kept or not kept[version].whole:
@@ -257,7 +257,7 @@ def point(url: str, view: Name, version: str, owner: str) -> None:
             there = bookkeeping.there(sql.SQL("tables"))
             _moved(connection, books, view, sql.SQL(_SHOWN_AGAIN).format(there=there))
             reach("postgres.view.pointed")
-        connection.execute("commit")
+        commit(connection, view.table)
         reach("postgres.commit.after")
 
 
@@ -266,12 +266,12 @@ def seal(url: str, view: Name, why: str, owner: str) -> None:
     books = Books(view.schema)
     with connected(url) as connection:
         with nothing_lands(view.table):
-            connection.execute("begin")
+            begin(connection)
             _take(connection, books, view, owner)
             said = sql.SQL("more || {}").format(sql.Literal(json.dumps({"sealed": why}))) if why else _NOT_SEALED
             _moved(connection, books, view, sql.SQL("more = {}").format(said))
             reach("postgres.view.sealed")
-        connection.execute("commit")
+        commit(connection, view.table)
         reach("postgres.commit.after")
 
 
