@@ -7,7 +7,7 @@ one that has another type. The default refuses all three. A column is never drop
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ def fit(rows: Types, table: Types, policy: ColumnPolicy, name: str) -> Fit:
     Raises:
         NotPublished: They differ in a way that the policy does not allow.
     """
-    _refuse_look_alikes(rows, table, name)
+    refuse_look_alikes(rows, table, name)
     added = tuple(column for column in rows if column not in table)
     absent = tuple(column for column in table if column not in rows)
     columns, widened, problems = dict(table), [], []
@@ -97,14 +97,20 @@ def fit(rows: Types, table: Types, policy: ColumnPolicy, name: str) -> Fit:
     return Fit({**columns, **{column: rows[column] for column in added}}, added, absent, tuple(widened))
 
 
-def _refuse_look_alikes(rows: Types, table: Types, name: str) -> None:
-    """Spark takes `Day` and `day` for one column, and a table cannot hold both."""
-    lower = {column.lower(): column for column in table}
+def refuse_look_alikes(rows: Iterable[str], table: Iterable[str], name: str) -> None:
+    """Spark takes `Day` and `day` for one column, and a table cannot hold both; one that is new neither.
+
+    Raises:
+        NotPublished: Two columns are such.
+    """
+    theirs = dict.fromkeys(table)
+    lower = {column.lower(): column for column in theirs}
     for column in rows:
         known = lower.setdefault(column.lower(), column)
         if known != column:
+            of = f" of the table {name}" if known in theirs else f", which the rows for {name} have too,"
             raise NotPublished(
-                f"The column {column!r} differs from {known!r} of the table {name} in capital letters alone.",
+                f"The column {column!r} differs from {known!r}{of} in capital letters alone.",
                 "Nothing was published, and the target is as it was.",
                 "Rename the column in the transform.",
             )

@@ -106,6 +106,25 @@ def test_columns_that_differ_in_capital_letters_alone_are_refused(make_world):
         world.run(NEXT)
 
 
+@pytest.mark.parametrize("pattern", [twice.data_overwrite(slice="day"), twice.merger(keys=["id"])])
+def test_a_new_table_gets_no_two_columns_that_differ_in_capital_letters_alone(make_world, pattern):
+    """It could be published to once, and never again."""
+    world = make_world(pattern=pattern)
+    world.put(DAY, ["a"])
+    world.transform = with_shouted_id
+    with pytest.raises(NotPublished, match="capital letters"):
+        world.run(DAY)
+    assert world.sight().receipts == {}
+
+
+def with_shouted_id(rows):
+    if isinstance(rows, list):
+        return [{**row, "ID": row["id"]} for row in rows]
+    from pyspark.sql import functions as F
+
+    return rows.select("*", F.col("id").alias("ID"))
+
+
 def test_a_merge_adds_a_column_and_updates_a_row_in_one_publish(make_world):
     world = make_world(pattern=twice.merger(keys=["id"]), schema=NARROW, columns={"on_new_column": "add"})
     world.put_rows(DAY, [{"id": "a", "day": DAY}, {"id": "b", "day": DAY}])

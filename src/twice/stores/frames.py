@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference, Rows, Work
-from twice.columns import Fit, fit
+from twice.columns import Fit, fit, refuse_look_alikes
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.slices import column_taken, missing_column, quoted
@@ -112,6 +112,7 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
 
     found = {column: kind for column, kind in _kinds(schema_text(rows)).items() if column not in besides}
     if not schema:
+        refuse_look_alikes(found, (), work.name)
         return rows, Fit(found)
     fits = fit(found, _kinds(schema), work.columns, work.name)
     struct = StructType.fromJson({"type": "struct", "fields": [_field(*column) for column in fits.columns.items()]})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twice.abilities import Rows, Work
-from twice.columns import fit
+from twice.columns import fit, refuse_look_alikes
 from twice.runs import Receipt
 from twice.sight import NO_TABLE
 from twice.slices import column_taken
@@ -88,9 +88,10 @@ class Tables:
         """Make the rows fit the table's columns; in memory a column has no type."""
         kept = [dict(row) for row in rows]
         columns = self._newest(work.name).columns if columns is None else columns
-        if not columns or not kept:
-            return kept
         found = dict.fromkeys((name for row in kept for name in row if name not in besides), "any")
+        if not columns or not kept:
+            refuse_look_alikes(found, (), work.name)
+            return kept
         fits = fit(found, dict.fromkeys(columns, "any"), work.columns, work.name)
         return [{**dict.fromkeys(fits.columns), **row} for row in kept]
 

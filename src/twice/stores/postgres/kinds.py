@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Work
-from twice.columns import Fit, fit
+from twice.columns import Fit, fit, refuse_look_alikes
 from twice.errors import Misuse, NotPublished
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def fitted(given: Mapping[str, str], table: tuple[Column, ...], work: Work, besi
     }
     stored = {name: kind for name, kind in settled.items() if name not in besides}
     if not table:
+        refuse_look_alikes(stored, (), work.name)
         return Fitted((), source, {name: type_of(kind) for name, kind in stored.items()}, Fit(stored))
     kinds = {name: kind_of(one.type, stored.get(name, "")) for name, one in known.items()}
     fits = fit(stored, kinds, work.columns, work.name)
