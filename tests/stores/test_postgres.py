@@ -177,6 +177,83 @@ def test_what_was_accepted_is_asked_once_and_again_when_something_else_happens(f
         filled.run(DAY)
 
 
+def test_an_acceptance_does_not_outlive_a_backup(filled):
+    backup = filled.database.copied()
+    execute(filled, "delete from OUT where id = 'a'")
+    assert filled.run(DAY, accept=True).state == "skipped"
+    filled.database = backup
+    filled.reopen()
+    execute(filled, "delete from OUT")
+    with pytest.raises(ProofGone):
+        filled.run(DAY)
+
+
+def test_an_acceptance_of_a_table_that_was_made_again_does_not_outlive_a_backup(filled):
+    backup = filled.database.copied()
+    again = "alter table OUT rename to away; create table OUT (id text, day date)"
+    execute(filled, f"{again}; insert into OUT select * from away")
+    assert filled.run(DAY, accept=True).state == "skipped"
+    filled.database = backup
+    filled.reopen()
+    execute(filled, again)
+    with pytest.raises(ProofGone, match="made again"):
+        filled.run(DAY)
+
+
+def test_an_acceptance_of_a_whole_table_that_was_replaced_does_not_outlive_a_backup(make_world):
+    world = make_world(pattern=twice.data_overwrite())
+    for day in (DAY, NEXT):
+        world.put(day, ["a"])
+    world.run(NEXT)
+    backup = world.database.copied()
+    world.run(DAY, force=True)
+    assert world.run(NEXT, accept=True).state == "skipped"
+    world.database = backup
+    world.reopen()
+    world.run(DAY, force=True)
+    with pytest.raises(ProofGone):
+        world.run(NEXT)
+
+
+def test_an_acceptance_of_what_a_view_does_not_show_does_not_outlive_a_backup(make_world):
+    world = make_world(pattern=twice.proxy())
+    for day in (DAY, NEXT):
+        world.put(day, ["a"])
+    world.run(DAY)
+    backup = world.database.copied()
+    world.run(NEXT)
+    twice.point(f"postgres:{world.target}", "v1", project=world.project)
+    assert world.run(NEXT, accept=True).state == "skipped"
+    assert world.run(NEXT).state == "skipped"
+    world.database = backup
+    world.reopen()
+    world.run(NEXT, force=True)
+    twice.point(f"postgres:{world.target}", "v1", project=world.project)
+    with pytest.raises(ProofGone):
+        world.run(NEXT)
+
+
+def test_what_was_accepted_stays_so_when_old_changes_are_counted_and_not_listed_any_more(filled):
+    for one in "ab":
+        execute(filled, f"delete from OUT where id = '{one}'")
+    execute(filled, "update twice_changes set at = at - interval '40 days'")
+    filled.run(DAY, accept=True)
+    filled.store.tidy(filled.target, frozenset(), keep_days=30, dry_run=False)
+    assert len(noted(filled)) == 1
+    assert filled.run(DAY).state == "skipped"
+
+
+def test_a_slot_of_a_table_that_was_made_again_and_published_to_is_accepted_once(filled):
+    filled.put(NEXT, ["c"])
+    filled.run(NEXT)
+    execute(filled, "alter table OUT rename to away; create table OUT (id text, day date)")
+    assert filled.run(NEXT, force=True).state == "published"
+    with pytest.raises(ProofGone, match="made again"):
+        filled.run(DAY)
+    for asked in ({"accept": True}, {}):
+        assert filled.run(DAY, **asked).state == "skipped"
+
+
 def test_a_writer_without_rights_on_the_bookkeeping_is_noticed_all_the_same(filled):
     execute(filled, "drop role if exists clerk; create role clerk; grant insert on OUT to clerk")
     execute(filled, "set role clerk; insert into OUT values ('x', '2024-09-20')")

@@ -114,6 +114,8 @@ THERE = (
 _LOOK = """
 select h.target, h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
     h.changes + (select count(*) from {changes} c where c.relation = any(h.relations)),
+    (select to_char(max(c.at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from {changes} c
+        where c.relation = any(h.relations)),
     h.outside, h.swept, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
         where r.target = h.target)
@@ -222,7 +224,7 @@ def looks(connection: Connection, schema: str, targets: Sequence[str]) -> dict[s
         rows = connection.execute(statement).fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return {}
-    return {row[0]: Looked(_sight(row[1:]), row[10]) for row in rows}
+    return {row[0]: Looked(_sight(row[1:]), row[11]) for row in rows}
 
 
 def unknown(connection: Connection, name: Name) -> Sight:
@@ -235,7 +237,7 @@ def unknown(connection: Connection, name: Name) -> Sight:
 
 
 def _sight(row: tuple[Any, ...]) -> Sight:
-    n, owner, left, found, table_id, data_version, changes, outside, swept, more, kept = row
+    n, owner, left, found, table_id, data_version, changes, newest, outside, swept, more, kept = row
     receipts = {}
     ended: dict[str, str] = {}
     gone = set()
@@ -249,7 +251,10 @@ def _sight(row: tuple[Any, ...]) -> Sight:
         if is_gone or broken == DROPPED:
             gone.add(receipt.slot)
     foreign = any(seen < changes for _, seen, _, _ in kept or ())
-    names = (outside, f"change {changes}" if foreign else "", f"{broken} after {n}" if broken else "")
+    # A backup that is brought back starts to count again where it was; the time goes on, and so do oids.
+    change = f"change {changes} of {newest}" if newest else f"change {changes}"
+    again = f"{broken} after {n}: {found}" if broken else ""
+    names = (outside, change if foreign else "", again)
     return Sight(
         version=n,
         head=n,

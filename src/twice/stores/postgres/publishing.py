@@ -182,10 +182,9 @@ def _in_transaction(
         counted, said = _apply(connection, books, part, work, place, receipts[0], head.number)
         changed, notes = Changed(changed.total + counted.total), notes + said
     reach("postgres.rows.moved")
-    outside = ""
-    if change and change.how == "table":
+    replaced = bool(change and change.how == "table")
+    if replaced:
         _end(connection, books, name, slots, f"{REPLACED} {head.number}", gone=True)
-        outside = f"version {head.number}"
     _write_receipts(connection, books, name, receipts, head.number)
     filled = {*head.tables, *(part.name.text for part in tables if part.fits.types)}
     facts = {
@@ -193,7 +192,8 @@ def _in_transaction(
         "tables": sorted(filled),
         "made": broken == bookkeeping.DROPPED,
         "changed": bool(changed.total) or bool(change and change.how in ("table", "version")),
-        "outside": outside,
+        # The number may come again, after a backup was brought back; the attempt does not.
+        "outside": f"version {head.number} by {work.attempt}" if replaced or broken else "",
     }
     there = bookkeeping.there(sql.Placeholder("tables") + sql.SQL("::text[]"))
     connection.execute(books.filled_in(_LEFT, there=there), facts)

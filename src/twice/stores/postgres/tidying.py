@@ -16,11 +16,12 @@ from twice.stores.postgres.bookkeeping import Books
 from twice.stores.postgres.connections import Connection, connected, nothing_lands, readable
 from twice.stores.postgres.names import Name, column
 
-# Changes of others are noted one row each; what is older than this is only counted.
+# Changes of others are noted one row each; what is older than this is only counted, but for the newest, whose time names it.
 _COUNTED = """
 with counted as (
-    delete from {changes} where at < now() - interval '30 days'
-        and relation = any((select relations from {heads} where target = %(target)s)::oid[]) returning 1
+    delete from {changes} c where at < now() - interval '30 days'
+        and relation = any((select relations from {heads} where target = %(target)s)::oid[])
+        and exists (select from {changes} later where later.relation = c.relation and later.at > c.at) returning 1
 )
 update {heads} set changes = changes + (select count(*) from counted)
 where target = %(target)s and (select count(*) from counted) > 0

@@ -15,7 +15,7 @@ To point back or forward is a change of the bookkeeping and of the view, in one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from psycopg import sql
 from twice.abilities import PointedAt
 from twice.errors import Conflict, Fenced, Misuse
 from twice.faults import reach
-from twice.runs import Receipt, Slot
+from twice.runs import Receipt, Slot, digest
 from twice.sight import POINTS_AT, Sight
 from twice.stores.postgres import bookkeeping, filling, views
 from twice.stores.postgres.bookkeeping import Books
@@ -198,8 +198,13 @@ def sight_of(connection: Connection, view: Name, sight: Sight) -> Sight:
     """Complete a look at a view: slots that it does not show, or whose table is gone, are not vouched for."""
     kept = listed(connection, view)
     ended = {**sight.ended, **dict(_passed_by(kept, sight)), **dict(_lost(kept, sight))}
-    outside = "; ".join([f"version {sight.data_version}", *sorted(set(ended.values()))]) if ended else ""
-    return replace(sight, ended=ended, outside=outside)
+    return replace(sight, ended=ended, outside=_named(sight, ended) if ended else "")
+
+
+def _named(sight: Sight, ended: Mapping[str, str]) -> str:
+    """Name what a view shows now, by what came to it: numbers alone may come again, after a backup was brought back."""
+    came = digest(repr(sorted(receipt.attempt for receipt in sight.receipts.values())))[:8]
+    return "; ".join(filter(None, [f"version {sight.data_version} of {came}", *sorted(set(ended.values())), sight.outside]))
 
 
 def _passed_by(kept: Sequence[Version], sight: Sight) -> Iterator[tuple[str, str]]:
