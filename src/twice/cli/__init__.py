@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 from twice import __version__
+from twice.cli.options import refuse_repeated
 from twice.errors import TwiceError, suggestion
 from twice.masks import mask
 
@@ -72,7 +73,10 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"There is no command {args[0]!r}. {suggestion(args[0], _COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:
+            refuse_repeated(found[1], found[2])
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

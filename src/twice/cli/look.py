@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from twice.cli.opening import opened
+from twice.cli.options import contradicting, refuse_for
 from twice.cli.output import (
     debug_option,
     first_line,
@@ -109,6 +110,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
 @project_option
 @output_option
 @debug_option
+@contradicting("row_source", "at", "key", "files", why="Rows are looked for in the whole table.")
 def show_command(
     what: str,
     at: str | None,
@@ -128,19 +130,23 @@ def show_command(
       twice show orders --row-source id=4711     which file and which run a row came from
     """
     project = opened(folder, only_looking=True)
+    if ":" in what:
+        refuse_for(what, "at", "key", "row_source", why="They are about a pipeline.")
+        _show_target(project, Target.parse(what), files, output)
+        return
     if row_source:
         _show_origin(project, project.pipeline(what), row_source, output)
         return
-    if ":" in what:
-        _show_target(project, Target.parse(what), files, output)
-        return
     record = project.ledger.attempt(what)
     if record:
+        refuse_for(what, "at", "key", "files", why="An attempt has a slot of its own.")
         _print_facts({"attempt": asdict(record)}, output)
         return
     if what not in project.pipelines and at is None and key is None:
         raise Misuse(f"{what!r} is no attempt, no pipeline and no target.", fix="See twice runs, twice list.")
-    _show_slot(project, project.pipeline(what), at, key, output)
+    pipeline = project.pipeline(what)
+    refuse_for(what, "files", why="Files are those of a target.")
+    _show_slot(project, pipeline, at, key, output)
 
 
 def _show_origin(project: Project, pipeline: Pipeline, given: tuple[str, ...], output: str) -> None:

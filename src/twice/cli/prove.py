@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.cli.opening import opened
+from twice.cli.options import contradicting
 from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option, say
 from twice.cli.progress import Bar, progress
 from twice.cli.walk import warn
@@ -37,6 +38,8 @@ _SHOWN = 10
 @project_option
 @output_option
 @debug_option
+@contradicting("only", "full", "pairs", "budget", why="One is about a single trial, the other about all of them.")
+@contradicting("full", "budget", why="Everything is tried, however long it takes.")
 def prove_command(
     name: str,
     at: str | None,

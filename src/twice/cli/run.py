@@ -10,6 +10,7 @@ import click
 
 from twice.backfills import SlotEnd, sights_of
 from twice.cli.opening import opened, pipelines_named
+from twice.cli.options import contradicting
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
 from twice.cli.results import Results, recorded
 from twice.cli.walk import approve_all, outcome_line, plans_of, summary, walk, warn
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @project_option
 @output_option
 @debug_option
+@contradicting("force", "accept", why="To accept the rows keeps them, and to force the run replaces them.")
 def plan_command(
     name: str, at: str | None, key: str | None, force: bool, accept: bool, folder: str | None, output: str
 ) -> None:
@@ -100,6 +102,8 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
 @output_option
 @log_options
 @debug_option
+@contradicting("force", "accept", why="To accept the rows keeps them, and to force the run replaces them.")
+@contradicting("due", "at", "key", why="One is about all slots that are due, the other about a single one.")
 def run_command(
     name: str | None,
     at: str | None,

@@ -9,6 +9,7 @@ import click
 
 from twice.abilities import PointedAt, UnitesTables
 from twice.cli.opening import opened
+from twice.cli.options import contradicting
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse
 from twice.intervals import parse_moment, zone_named
@@ -58,6 +59,7 @@ def point_command(target: str, version: str, yes: bool, folder: str | None, outp
 @project_option
 @output_option
 @debug_option
+@contradicting("undo", "why", why="No run is refused any more, so none is told why.")
 def seal_command(target: str, why: str, undo: bool, folder: str | None, output: str) -> None:
     """Let the view TARGET refuse every further publish.
 
