@@ -17,7 +17,7 @@ LAYERS = (
     ("masks", "errors", "faults", "explain", "light", "confidential", "postgres"),
     ("intervals", "calls", "http_calls"),
     ("runs", "placeholders", "findings"),
-    ("events", "slices", "sight", "marks", "columns", "merges", "statements", "rules", "asides"),
+    ("events", "slices", "sight", "marks", "columns", "merges", "statements", "rules", "asides", "caches"),
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "effects", "jobs", "tries"),
     ("sources", "patterns", "stores"),

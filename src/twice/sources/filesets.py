@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Rows
 from twice.asides import AsideRow
+from twice.caches import OPTION, content
 from twice.errors import Misuse
 from twice.sources.contents import Look, check_beginning, check_same_columns, look_into
 from twice.sources.judging import good_rows
@@ -151,7 +152,12 @@ class FileSet:
             reader = reader.schema(self.source.schema)
         for name, value in {**self._options(), **self.source.options}.items():
             reader = reader.option(name, value)
-        return load_just(reader, self.marks)
+        return load_just(reader.option(OPTION, self.content), self.marks)
+
+    @property
+    def content(self) -> str:
+        """What tells a read of these files from one of the same files with other content, even if that is put back later."""
+        return content(self.marks)
 
     def struct(self, spark: Any) -> StructType:
         """Return the declared columns with their types; of Parquet files without a schema, their own."""

@@ -6,11 +6,13 @@ a declared fingerprint says when they are other rows.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twice.abilities import Rows
+from twice.caches import told_apart
 from twice.errors import SourceFailed
 from twice.fingerprint import Place, code_digest
 from twice.sources.declared import Answer, Declared, called, check_parameters, name_of
@@ -68,7 +70,7 @@ class FunctionInputs:
         return replace(self, source=source)
 
     def read(self, engine: Any) -> Rows:
-        """Call the function.
+        """Call the function. What it reads may be other rows each time: no frame of it is taken for an earlier one.
 
         Raises:
             SourceFailed: It raised, or returned nothing.
@@ -82,4 +84,4 @@ class FunctionInputs:
                 "Nothing was published, and the target is as it was.",
                 "Return the rows.",
             )
-        return rows
+        return told_apart(rows, secrets.token_hex(16))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from twice.caches import OPTION
 from twice.errors import Misuse
 from twice.explain import explain
 from twice.slices import quoted
@@ -95,7 +96,7 @@ def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
         nothing = F.lit(None).cast("string")
         return rows.select("*", F.lit(ROW).alias(FORM), nothing.alias(RAW), nothing.alias(_UNREADABLE))
     reader = spark.read.options(recursiveFileLookup="true", ignoreCorruptFiles="false", ignoreMissingFiles="false")
-    frame = load_just(reader.format("text"), chosen.marks)
+    frame = load_just(reader.format("text").option(OPTION, chosen.content), chosen.marks)
     lines = with_origin(frame, chosen.marks, chosen.root, FILE, [F.col("value").alias(RAW)])
     lines = lines.where(_is_row(chosen)).select(
         FILE, F.lit(None).cast("bigint").alias(LINE), F.lit(chosen.format).alias(FORM), RAW

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twice.abilities import Rows, Store
+from twice.caches import told_apart
 from twice.errors import Misuse, NotPublished
 from twice.fingerprint import Place
 from twice.runs import Target
@@ -86,4 +87,5 @@ class TableVersion:
 
     def read(self, engine: Any) -> Rows:
         """Read the pinned version."""
-        return self.store.read(self.target.name, self.version)
+        rows = self.store.read(self.target.name, self.version)
+        return told_apart(rows, self.target.text, self.table_id, self.version, self.data_version)

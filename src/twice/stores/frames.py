@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference, Rows, Work
+from twice.caches import OPTION, content_of_files
 from twice.columns import Fit, fit, refuse_look_alikes
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
@@ -267,7 +268,7 @@ def read_parquet(spark: SparkSession, paths: Sequence[str], schema: str) -> Data
     struct = StructType.fromJson(json.loads(schema))
     if not paths:
         return spark.createDataFrame([], struct)
-    reader = spark.read.schema(struct).option("recursiveFileLookup", "true")
+    reader = spark.read.schema(struct).options(**{"recursiveFileLookup": "true", OPTION: content_of_files(paths)})
     return reader.parquet(*(spark_path(path) for path in paths))
 
 

@@ -35,6 +35,7 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
+from twice.caches import content_of_files, told_apart
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
 from twice.explain import explain
 from twice.faults import reach
@@ -399,7 +400,9 @@ class DeltaStore(
         if not log.commit_versions(table):
             raise NotPublished(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
         reader = self.engine.spark.read.format("delta")
-        return (reader if version is None else reader.option("versionAsOf", version)).load(table)
+        rows = (reader if version is None else reader.option("versionAsOf", version)).load(table)
+        # Delta's plan names the table, and knows no options: cached rows would be those of an older version.
+        return told_apart(rows, table, version, content_of_files([self.newest_entry(name)]))
 
     def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
         """Restate receipts that would go with the cleaned log, and let Delta vacuum the table."""
