@@ -27,8 +27,10 @@ from twice.sight import Sight
 
 if TYPE_CHECKING:
     from twice.pipelines import Pipeline
-    from twice.plans import Pattern
+    from twice.plans import Pattern, Plan
     from twice.project import Project
+
+    Approve = Callable[[Plan], None]
 
 _ENDED_WELL = ("published", "skipped")
 
@@ -145,23 +147,32 @@ def check_free(project: Project, pipeline: Pipeline, slots: Sequence[Slot]) -> N
             )
 
 
-def fill(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int = 1) -> Iterator[SlotEnd]:
-    """Fill slots in order, or several at a time, yielding how each ended."""
+def fill(
+    project: Project,
+    pipeline: Pipeline,
+    slots: list[Slot],
+    asked: Asked,
+    jobs: int = 1,
+    approve: Approve | None = None,
+) -> Iterator[SlotEnd]:
+    """Fill slots in order, or several at a time, yielding how each ended; `approve` sees each plan before it is carried out."""
     return (
-        _side_by_side(project, pipeline, slots, asked, jobs)
+        _side_by_side(project, pipeline, slots, asked, jobs, approve)
         if jobs > 1
-        else _one_by_one(project, pipeline, slots, asked)
+        else _one_by_one(project, pipeline, slots, asked, approve)
     )
 
 
-def _one_by_one(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> Iterator[SlotEnd]:
+def _one_by_one(
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, approve: Approve | None
+) -> Iterator[SlotEnd]:
     done: set[Slot] = set()
     look = look_for(project, pipeline)
     for number, slot in enumerate(slots):
         if slot in done:
             continue
         along = along_with(project, pipeline, slots[number:], asked, look)
-        ended = _filled(project, pipeline, slot, replace(asked, along=along), look)
+        ended = _filled(project, pipeline, slot, replace(asked, along=along), approve, look)
         yield ended
         if ended.error and ends_all(pipeline, ended.error):
             return
@@ -185,13 +196,13 @@ def is_done_with(pipeline: Pipeline, asked: Asked) -> bool:
 
 
 def _side_by_side(
-    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int
+    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, jobs: int, approve: Approve | None
 ) -> Iterator[SlotEnd]:
     """Fill several slots at a time, in threads that share the project."""
     late, is_over = [], False
     pool = ThreadPoolExecutor(jobs, "twice-slot")
     try:
-        started = [pool.submit(_filled, project, pipeline, slot, asked) for slot in slots]
+        started = [pool.submit(_filled, project, pipeline, slot, asked, approve) for slot in slots]
         for future in as_completed(started):
             if future.cancelled():
                 continue
@@ -212,13 +223,15 @@ def _side_by_side(
         yield from late
     else:
         again = {ended.slot for ended in late}
-        yield from _one_by_one(project, pipeline, [slot for slot in slots if slot in again], asked)
+        yield from _one_by_one(project, pipeline, [slot for slot in slots if slot in again], asked, approve)
 
 
-def _filled(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, look: Look | None = None) -> SlotEnd:
+def _filled(
+    project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, approve: Approve | None, look: Look | None = None
+) -> SlotEnd:
     reach("backfill.slot")
     try:
-        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked, look=look))
+        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked, approve, look))
     except TwiceError as error:
         return SlotEnd(slot, error=error)
 

@@ -241,6 +241,7 @@ def _decided(
         accepted=look.ledger.accepted(job.accepts),
         asked=asked,
         takes_in=intake.news if intake and not intake.nothing else "",
+        takes_away=intake.takes_away if intake else "",
         past=lambda: look.past(job.table),
     )
     return _with_others(job, decide(question, sight), look, asked, inputs, fingerprint)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from twice.errors import Fenced, LedgerAhead, Misuse, Overtaken, ProofGone, Stranger
-from twice.plans import Pattern, Plan
-from twice.replays import named, start_of
+from twice.plans import Loss, Pattern, Plan
+from twice.replays import Draft, named, start_of
 from twice.runs import Receipt, Slot
 from twice.sight import Past, Sight
 
@@ -46,6 +46,7 @@ class Question:
 
     `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` says
     what there is that the table lacks, whatever was published before: after a restore it may be the same files again.
+    `takes_away` names the rows that leave for them.
     """
 
     slot: Slot
@@ -59,6 +60,7 @@ class Question:
     accepted: str
     asked: Asked
     takes_in: str = ""
+    takes_away: str = ""
     past: Callable[[], Past] = Past
 
 
@@ -371,10 +373,11 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
     if draft:
         companions = (*draft.between, *(() if pending else companions))
         notes += (draft.text, *(f"passed over {why}" for why in draft.passed), *_outlook(question, sight, pending))
+    action = "replay" if companions or pending or (draft and before) else action
     return Plan(
         slot=slot,
         pattern=pattern.name,
-        action="replay" if companions or pending or (draft and before) else action,
+        action=action,
         reason=reason,
         generation=fence + 1,
         base=sight,
@@ -386,4 +389,23 @@ def _plan(question: Question, sight: Sight, action: str, reason: str) -> Plan:
         publish=pattern.publish(slot, question.zone),
         compares_head=pattern.compares_head,
         notes=notes,
+        losses=_losses(question, sight, action, (*companions, *pending), draft),
     )
+
+
+def _losses(
+    question: Question, sight: Sight, action: str, others: tuple[Slot, ...], draft: Draft | None
+) -> tuple[Loss, ...]:
+    """Name every way in which rows leave: what is published anew, what came after a version, what patterns and inputs take away."""
+    slot, before = question.slot, sight.receipt(question.slot.text)
+    published = [one for one in sorted({slot, *others}, key=lambda one: one.part_text) if one.text in sight.receipts]
+    found = list(question.pattern.losses(slot, sight))
+    if action == "replay" and published:
+        found.append(Loss(f"the rows of {named(published)}, for those that are made of their inputs now"))
+    elif action == "replace" and before:
+        found.append(Loss(f"the {before.rows:,} rows of generation {before.generation} of this slot"))
+    if draft and draft.base != sight.version and sight.ended:
+        found.append(Loss(f"what changed the table from outside since {draft.start}"))
+    if question.takes_away:
+        found.append(Loss(question.takes_away))
+    return tuple(found)

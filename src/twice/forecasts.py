@@ -30,7 +30,7 @@ class Forecast:
     """What would happen to one slot.
 
     `action` is create, replace, merge, replay, skip, wait, held or refused. `error` is what the backfill would
-    say of it, if it would not be done for a reason of its own. `destroys` tells that published rows would be replaced.
+    say of it, if it would not be done for a reason of its own. `why_asks` names the rows that leave, where you have to agree.
     """
 
     slot: Slot
@@ -39,7 +39,7 @@ class Forecast:
     generation: int | None = None
     notes: tuple[str, ...] = ()
     error: TwiceError | None = None
-    destroys: bool = False
+    why_asks: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The forecast as plain values."""
@@ -184,8 +184,12 @@ def _one_by_one(
             done |= {other.slot: other for other in _done_with(pipeline, plan, asked)}
 
 
+def _why_asks(plan: Plan) -> str:
+    return plan.why_asks if plan.destroys else ""
+
+
 def _forecast(plan: Plan, told: tuple[str, ...]) -> Forecast:
-    return Forecast(plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), destroys=plan.destroys)
+    return Forecast(plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), why_asks=_why_asks(plan))
 
 
 def _done_with(pipeline: Pipeline, plan: Plan, asked: Asked) -> Iterator[Forecast]:
@@ -196,12 +200,13 @@ def _done_with(pipeline: Pipeline, plan: Plan, asked: Asked) -> Iterator[Forecas
     for slot in plan.companions:
         generation, reason = plan.base.fence(slot.text) + 1, f"done again with {first}, in the same publish"
         if is_done_with(pipeline, asked):
-            yield Forecast(slot, "replay", reason, generation, destroys=True)
+            yield Forecast(slot, "replay", reason, generation, why_asks=reason)
         else:
             # When its turn comes it is published, from the inputs of now.
             yield Forecast(slot, "skip", reason)
     for slot in plan.pending:
-        yield Forecast(slot, "replay", f"follows {first}, in a publish of its own", destroys=True)
+        reason = f"follows {first}, in a publish of its own"
+        yield Forecast(slot, "replay", reason, why_asks=reason)
 
 
 def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked, look: Look) -> Outlook:
@@ -225,12 +230,12 @@ def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked:
 def _together(plan: Plan, along: Sequence[Slot]) -> Iterator[Forecast]:
     is_new = not any(plan.base.fence(slot.text) for slot in (plan.slot, *plan.companions))
     action = "merge" if is_new else plan.action
-    yield Forecast(plan.slot, action, plan.reason, plan.generation, destroys=plan.destroys and not is_new)
+    yield Forecast(plan.slot, action, plan.reason, plan.generation, why_asks=_why_asks(plan))
     for slot in along:
         before = plan.base.fence(slot.text)
         reason = f"it builds on {plan.slot.label}" if before else "the first run of this slot"
-        action = "replay" if before else "merge"
-        yield Forecast(slot, action, f"{reason}, in the same publish", before + 1, destroys=bool(before))
+        action, reason = "replay" if before else "merge", f"{reason}, in the same publish"
+        yield Forecast(slot, action, reason, before + 1, why_asks=reason if before else "")
 
 
 def _plan(project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, look: Look) -> Plan:

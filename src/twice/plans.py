@@ -40,13 +40,24 @@ class Stage(Step):
 
 
 @dataclass(frozen=True)
+class Loss:
+    """One way in which rows that readers see now leave with a publish, in words.
+
+    `asks` is false where the pattern is declared to do just that with every slot, as a full load replaces the one before it.
+    """
+
+    what: str
+    asks: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run will do to its target.
 
     `action` is create, replace, merge, replay or skip; `reason` says why; `generation` is fence + 1.
     `companions` are other slots that are done with this one, in the same publish. With a `draft` all of
     them are merged in turn into an older version, and the rows of the stage are a list of batches.
-    `pending` are later slots that have to follow, each in a publish of its own.
+    `pending` are later slots that have to follow, each in a publish of its own. `losses` are all ways in which rows leave.
     """
 
     slot: Slot
@@ -64,6 +75,7 @@ class Plan:
     tidy: tuple[Step, ...] = ()
     compares_head: bool = False
     notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     @property
     def skips(self) -> bool:
@@ -72,8 +84,15 @@ class Plan:
 
     @property
     def destroys(self) -> bool:
-        """Tell whether rows that readers see now will go away."""
-        return self.action in ("replace", "replay")
+        """Tell whether rows leave that readers see now, in a way that has to be agreed to."""
+        return any(loss.asks for loss in self.losses)
+
+    @property
+    def why_asks(self) -> str:
+        """Name what has to be agreed to."""
+        if self.action in ("replace", "replay"):
+            return self.reason
+        return "; ".join(loss.what for loss in self.losses if loss.asks)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -94,6 +113,7 @@ class Plan:
             "pending": [slot.text for slot in self.pending],
             "version_before": self.base.version if self.base.exists else None,
             "steps": [{"name": step.name, "does": step.text} for step in self.steps],
+            "rows_leave": [{"what": loss.what, "asks": loss.asks} for loss in self.losses],
             "notes": list(self.notes),
             "hash": self.hash,
         }
@@ -185,6 +205,9 @@ class Pattern(Protocol):
     def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
         """Say what people should know about a publish of this slot, besides its companions."""
 
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Name the rows that leave with a publish, besides those that this slot and its companions published."""
+
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Return the step that writes the slot's rows where no reader looks."""
 
@@ -201,4 +224,4 @@ def accepted_as(pattern: Pattern, slot: Slot) -> str:
 
 
 StoreOf = Callable[[str], Store]
-__all__ = ["Pattern", "Plan", "Prepare", "Receipt", "Stage", "Step", "StoreOf", "accepted_as"]
+__all__ = ["Loss", "Pattern", "Plan", "Prepare", "Receipt", "Stage", "Step", "StoreOf", "accepted_as"]

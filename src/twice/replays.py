@@ -36,9 +36,13 @@ class Draft:
     @property
     def text(self) -> str:
         """Say where the replay starts."""
-        start = "an empty table" if self.base == NO_TABLE else f"version {self.base}"
         again = f", and does {named(self.between)} again as published" if self.between else ""
-        return f"starts from {start}{again}"
+        return f"starts from {self.start}{again}"
+
+    @property
+    def start(self) -> str:
+        """Name the state it starts from."""
+        return "an empty table" if self.base == NO_TABLE else f"version {self.base}"
 
 
 def draft_before(slot: Slot, sight: Sight, past: Past, *, forced: bool) -> Draft:

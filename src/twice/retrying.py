@@ -261,6 +261,7 @@ def _taken_on_a_walk(
     with _taking(project, row, datetime.now(UTC)) as taken:
         if taken:
             asked = replace(asked, **json.loads(taken.asked))
+            approve = None if asked.force else approve  # that rows are replaced was agreed to when it was asked for
         elif retries.spent(project.ledger, datetime.now(UTC)) >= per_hour(project):
             raise Held(
                 f"{slot.label} of {pipeline.name} is due again, and the budget of retries for this hour is used up.",

@@ -7,7 +7,12 @@ from samples import receipt_of, slot_of, span
 
 from twice.decide import Asked, Question, decide
 from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
+from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
+from twice.patterns.ingest import Ingest
+from twice.patterns.keyed import KeyedPartition
+from twice.patterns.merger import Merger
+from twice.patterns.transactional_writer import TransactionalWriter
 from twice.runs import Slot, Target
 from twice.sight import Sight
 
@@ -15,6 +20,7 @@ SLOT = slot_of("2024-09-20")
 NEWER = slot_of("2024-09-21")
 BY_DAY = DataOverwrite(slice="day")
 WHOLE = DataOverwrite()
+INGEST = Ingest(TransactionalWriter())
 QUESTION = Question(
     slot=SLOT,
     pattern=BY_DAY,
@@ -330,9 +336,53 @@ def test_a_plan_as_json_says_it_all():
             {"name": "stage", "does": "write the new rows where no reader looks"},
             {"name": "publish", "does": "replace the rows where day = 2024-09-20 and its receipt in one commit"},
         ],
+        "rows_leave": [{"what": "the 3 rows of generation 1 of this slot", "asks": True}],
         "notes": [],
         "hash": ask(PUBLISHED, fingerprint="others").hash,
     }
+
+
+ADOPTED = Sight(version=0, owner="me", data_version=0)
+FOREIGN = Sight(version=0, filled=True, data_version=0)
+FILES = "the 3 older rows of 'b.jsonl'"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sight", "changes", "losses"),
+    [
+        (BY_DAY, Sight(), {}, []),
+        (BY_DAY, seen(receipt_of(NEWER), data_version=0), {}, []),
+        (BY_DAY, PUBLISHED, {"fingerprint": "others"}, [("the 3 rows of generation 1 of this slot", True)]),
+        (BY_DAY, FOREIGN, {"asked": FORCE}, [("rows that Twice did not write", True)]),
+        (KeyedPartition(), FOREIGN, {"asked": FORCE}, [("rows that Twice did not write", True)]),
+        (WHOLE, Sight(), {}, []),
+        (WHOLE, ADOPTED, {}, [("the whole table, whose rows this pipeline did not publish", True)]),
+        (WHOLE, FOREIGN, {"asked": FORCE}, [("the whole table, whose rows this pipeline did not publish", True)]),
+        (WHOLE, seen(receipt_of(SLOT), data_version=0), {"slot": NEWER}, [("with the rows of 2024-09-20", False)]),
+        (Merger(MergeRule(("id",))), ADOPTED, {}, []),
+        (Merger(MergeRule(("id",), deleted="gone")), ADOPTED, {}, [("marks as deleted by 'gone'", False)]),
+        (Merger(MergeRule(("id",), deleted="gone", soft=True)), ADOPTED, {}, []),
+        (INGEST, PUBLISHED, {"takes_in": "new", "takes_away": FILES}, [(FILES, True)]),
+        (INGEST, PUBLISHED, {"takes_in": "new"}, []),
+        (INGEST, PUBLISHED, {}, []),
+    ],
+)
+def test_a_plan_names_every_way_in_which_rows_leave(pattern, sight, changes, losses):
+    if pattern is INGEST:
+        sight = seen(replace(receipt_of(SLOT), marks="label"))
+    plan = ask(sight, pattern=pattern, **changes)
+    assert [(loss.what, loss.asks) for loss in plan.losses] == [(HasText(what), asks) for what, asks in losses]
+    assert plan.destroys is any(asks for _, asks in losses)
+
+
+class HasText(str):
+    """Equal to whatever holds it."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return str(self) in str(other)
 
 
 def test_a_plan_for_no_table_has_no_version_before():

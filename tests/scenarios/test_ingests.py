@@ -9,6 +9,7 @@ import pytest
 
 import twice
 from inboxes import COLUMN
+from twice.cli import main
 from twice.errors import BadFile, Fenced, InputsMoved, Misuse, NotPublished, ProofGone, Waiting
 from twice.faults import Died, armed, dying_at
 from twice.handovers import take_over
@@ -115,6 +116,44 @@ def test_85_a_merger_applies_new_content_over_the_old_rows(make_inbox):
     inbox.drop_in("b.jsonl", "ef", n=2)
     inbox.run()
     assert inbox.table_rows("id", "n") == [("d", 1), ("e", 2), ("f", 2)]
+
+
+DECLARED = """
+import twice
+
+@twice.pipeline(
+    source=twice.files("landing/*.jsonl", schema="id string, n int", track=True, file_column="source_file",
+                       on_changed_file="replace", batch_files=1),
+    target="parquet:lake/inbox", pattern=twice.transactional_writer())
+def inbox(rows):
+    return rows
+"""
+
+
+@pytest.mark.stores("parquet")
+def test_85_older_rows_leave_only_if_a_person_agrees(inbox, capsys, monkeypatch):
+    """A later batch, whose files nobody saw when they were asked, takes no rows away either."""
+    (inbox.folder / "twice.toml").write_text("")
+    (inbox.folder / "pipelines").mkdir()
+    (inbox.folder / "pipelines/inbox.py").write_text(DECLARED)
+    monkeypatch.chdir(inbox.folder)
+    inbox.drop_in("b.jsonl", "de")
+    assert main(["run", "inbox"]) == 0
+    inbox.drop_in("b.jsonl", "xyz")
+    assert main(["plan", "inbox"]) == 0
+    planned = capsys.readouterr().out
+    assert "1 file that is in the table changed, and its older rows leave" in planned
+    assert "rows leave: the 2 older rows of 'landing/b.jsonl'" in planned
+    for command in (["run", "inbox"], ["run", "--due"]):
+        assert main(command) == 2
+        assert "the 2 older rows of 'landing/b.jsonl'" in capsys.readouterr().err
+    inbox.drop_in("a.jsonl", "c")
+    os.utime(inbox.folder / "landing/a.jsonl", (1, 1))  # older, so it is the first batch
+    assert main(["run", "--due"]) == 2
+    assert "you were not asked" in capsys.readouterr().out
+    assert inbox.ids() == "cde"
+    assert main(["run", "--due", "--yes"]) == 0
+    assert inbox.ids() == "cxyz"
 
 
 @ABOUT_FILES

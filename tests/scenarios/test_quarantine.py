@@ -207,7 +207,7 @@ def test_rows_of_a_content_that_was_replaced_are_told_apart_from_those_that_wait
     inbox.drop_in_text("a.jsonl", GOOD + BAD)
     said("run", "inbox")
     inbox.drop_in_text("a.jsonl", '{"id": "x", "n": 1}\n{"id": "y", "n": -1}\n')
-    said("run", "inbox")
+    said("run", "inbox", "--yes")
     listed = said("quarantine", "list")["quarantine"]
     assert [(one["generation"], one["rows"], one["state"]) for one in listed] == [(1, 3, "replaced"), (2, 1, "held")]
     shown = said("quarantine", "show", "inbox")

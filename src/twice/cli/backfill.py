@@ -62,11 +62,12 @@ def backfill_command(
     if dry_run:
         return _print_outlook(outlook(project, pipeline, slots, asked), output)
     check_free(project, pipeline, slots)
+    approve = None
     if not yes:
         found = outlook(project, pipeline, slots, asked).slots
-        approve_all({one.slot: one.reason for one in found if one.destroys}, len(slots))
+        approve = approve_all({one.slot: one.why_asks for one in found if one.why_asks}, len(slots))
     with recorded(project, "backfill") as results:
-        ends = walk(project, pipeline, slots, asked, output, results, jobs)
+        ends = walk(project, pipeline, slots, asked, output, results, jobs, approve)
         code = summary(ends, output, not_reached=len(slots) - len(ends), as_table=True)
         results.finish(code)
     return code

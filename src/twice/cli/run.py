@@ -72,6 +72,8 @@ def print_plan(plan: Plan, to_stderr: bool = False) -> None:
     print(f"  {plan.action}: {plan.reason} (generation {plan.generation})", file=stream)
     for number, step in enumerate(plan.steps, 1):
         print(f"  {number}. {step.name:9} {step.text}", file=stream)
+    for loss in plan.losses:
+        print(f"  rows leave: {loss.what}", file=stream)
     for note in plan.notes:
         print(f"  note: {note}", file=stream)
     print(f"  plan {plan.hash}", file=stream, flush=True)
@@ -85,7 +87,7 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
             return
         print_plan(plan, to_stderr=json_output)
         if plan.destroys:
-            confirm(f"The run would replace the published rows of {plan.slot.label} ({plan.reason}). Go on?", yes=yes)
+            confirm(f"The run would replace the published rows of {plan.slot.label} ({plan.why_asks}). Go on?", yes=yes)
 
     return approve
 
@@ -171,37 +173,49 @@ def _run_due(project: Project, chosen: list[Pipeline], asked: Asked, yes: bool, 
     due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
     for pipeline in chosen:
         warn(pipeline)
-    if not yes:
-        _approve_due(project, chosen, due, asked)
-    walked = [_walked(project, pipeline, due[pipeline.name], asked, output, results) for pipeline in chosen]
+    agreed = _approve_due(project, chosen, due, asked) if not yes else {}
+    walked = [
+        _walked(project, pipeline, due[pipeline.name], asked, output, results, agreed.get(pipeline.name))
+        for pipeline in chosen
+    ]
     code = summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
     results.finish(code)
     return code
 
 
 def _walked(
-    project: Project, pipeline: Pipeline, due: list[Slot], asked: Asked, output: str, results: Results
+    project: Project,
+    pipeline: Pipeline,
+    due: list[Slot],
+    asked: Asked,
+    output: str,
+    results: Results,
+    approve: Callable[[Plan], None] | None,
 ) -> list[SlotEnd]:
     """Fill what is due; an ingest takes in one batch after the other, until no file is left."""
-    ends = walk(project, pipeline, due, asked, output, results)
+    ends = walk(project, pipeline, due, asked, output, results, approve=approve)
     while pipeline.tracked and ends and ends[-1].outcome and ends[-1].outcome.left:
-        ends += walk(project, pipeline, due, asked, output, results)
+        ends += walk(project, pipeline, due, asked, output, results, approve=approve)
     return ends
 
 
-def _approve_due(project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked) -> None:
+def _approve_due(
+    project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked
+) -> dict[str, Callable[[Plan], None]]:
     """Ask before anything starts, also for what is replaced only since something upstream is published first."""
     writers: list[Pipeline] = []
+    agreed = {}
     for pipeline in chosen:
         plans = plans_of(project, pipeline, due[pipeline.name], asked)
-        replaced = {plan.slot: plan.reason for plan in plans if plan.destroys}
+        replaced = {plan.slot: plan.why_asks for plan in plans if plan.destroys}
         before = upstream_of(pipeline, writers)
         if before:
             why = f"{before[0].target.text}, which it reads, is published first"
             replaced |= {plan.slot: why for plan in plans if _is_done_again(pipeline, plan)}
         if replaced or not all(plan.skips for plan in plans):
             writers.append(pipeline)
-        approve_all(replaced, len(due[pipeline.name]))
+        agreed[pipeline.name] = approve_all(replaced, len(due[pipeline.name]))
+    return agreed
 
 
 def _is_done_again(pipeline: Pipeline, plan: Plan) -> bool:

@@ -7,7 +7,7 @@ slot elsewhere, and get a summary at the end.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from twice.backfills import SlotEnd, fill, look_for, worst
@@ -16,7 +16,7 @@ from twice.cli.progress import progress
 from twice.cli.results import Results
 from twice.considered import consider
 from twice.decide import Asked
-from twice.errors import TwiceError, Waiting
+from twice.errors import Misuse, TwiceError, Waiting
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
@@ -39,24 +39,46 @@ def plans_of(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Ask
     return plans
 
 
-def approve_all(replaced: Mapping[Slot, str], among: int) -> None:
-    """Ask once for all slots whose published rows would be replaced, each with the reason."""
+def approve_all(replaced: Mapping[Slot, str], among: int) -> Callable[[Plan], None]:
+    """Ask once for all slots whose published rows would be replaced, each with the reason; return what refuses others."""
     if not replaced:
-        return
+        return _refusing({})
     labels = [slot.label for slot in replaced]
     more = f" and {len(labels) - 5} more" if labels[5:] else ""
     what = f"{', '.join(labels[:5])}{more} ({labels[0]}: {next(iter(replaced.values()))})"
     confirm(f"{len(labels)} of {count(among, 'slot')} would be replaced: {what}. Go on?", yes=False)
+    return _refusing(replaced)
+
+
+def _refusing(agreed: Mapping[Slot, str]) -> Callable[[Plan], None]:
+    """Refuse to take rows away of slots that were not in the question: their inputs changed since, or a later batch is read."""
+
+    def approve(plan: Plan) -> None:
+        if plan.destroys and plan.slot not in agreed:
+            raise Misuse(
+                f"Published rows of {plan.slot.pipeline} {plan.slot.label} would leave, and you were not asked: {plan.why_asks}.",
+                "This was not so when the walk began. Nothing was published for this slot.",
+                "Run again, and you are asked; or pass --yes.",
+            )
+
+    return approve
 
 
 def walk(
-    project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, output: str, results: Results, jobs: int = 1
+    project: Project,
+    pipeline: Pipeline,
+    slots: list[Slot],
+    asked: Asked,
+    output: str,
+    results: Results,
+    jobs: int = 1,
+    approve: Callable[[Plan], None] | None = None,
 ) -> list[SlotEnd]:
     """Fill slots, and tell of each as it ends."""
     ends = []
     answers = sys.stderr if output == "json" else sys.stdout
     with progress(pipeline.name, len(slots)) as bar:
-        for number, ended in enumerate(fill(project, pipeline, slots, asked, jobs), 1):
+        for number, ended in enumerate(fill(project, pipeline, slots, asked, jobs, approve), 1):
             ends.append(ended)
             results.add(ended)
             if bar:

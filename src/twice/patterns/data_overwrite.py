@@ -14,10 +14,10 @@ from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, R
 from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.placeholders import render
-from twice.plans import Stage, Step
-from twice.replays import Draft
+from twice.plans import Loss, Stage, Step
+from twice.replays import Draft, named
 from twice.runs import Receipt, Slot, filled_by_another
-from twice.sight import Sight
+from twice.sight import NO_TABLE, Sight
 from twice.slices import ColumnSlice, PredicateSlice, Slice
 
 EMPTY = ("clear", "keep", "fail")
@@ -87,6 +87,10 @@ class DataOverwrite(OnTarget):
         """The slot's rows are new, or take the place of its older ones."""
         return "replace" if before else "create"
 
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """All that is in a table that is replaced as a whole; of a slice, what Twice did not write."""
+        return rows_of_others(base) if self.by_slot else whole_table(slot, base)
+
     def bounds(self, slot: Slot, zone: str) -> Slice:
         """Return the slice of a slot."""
         if self.where:
@@ -147,6 +151,24 @@ def _plain_in_sql(value: str) -> str:
             fix="Use slice=... with a key column: it compares any key.",
         )
     return value
+
+
+def rows_of_others(base: Sight) -> tuple[Loss, ...]:
+    """Name rows that Twice did not write, in a table that is not adopted and is published to by force."""
+    forced = base.exists and base.filled and not base.owner
+    return (Loss("rows that Twice did not write, where the slot's rows belong"),) if forced else ()
+
+
+def whole_table(slot: Slot, base: Sight) -> tuple[Loss, ...]:
+    """Name what is in a table that is replaced as a whole; only what its pipeline published is expected to leave."""
+    if not base.exists or (base.data_version == NO_TABLE and not base.filled):
+        return ()
+    if not base.receipts:
+        return (Loss("the whole table, whose rows this pipeline did not publish"),)
+    others = sorted(
+        map(Slot.parse, base.receipts.keys() - base.ended.keys() - {slot.text}), key=lambda one: one.part_text
+    )
+    return (Loss(f"the whole table, with the rows of {named(others)}", asks=False),) if others else ()
 
 
 def newer_slot(slot: Slot, base: Sight) -> str:

@@ -16,9 +16,9 @@ from twice.abilities import Appends, ReplacesTable, Rows, Staged, UnitesTables, 
 from twice.errors import Misuse
 from twice.intervals import period as period_of
 from twice.intervals import zone_named
-from twice.patterns.data_overwrite import newer_slot
+from twice.patterns.data_overwrite import newer_slot, whole_table
 from twice.patterns.on_target import OnTarget
-from twice.plans import Prepare, Stage, Step
+from twice.plans import Loss, Prepare, Stage, Step
 from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -124,6 +124,10 @@ class FastMetadataCleaner(OnTarget):
     def action(self, before: Receipt | None) -> str:
         """The slot's rows are new, or take the place of its older ones."""
         return "replace" if before else "create"
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """A load of the whole period replaces its table."""
+        return whole_table(slot, base) if self.full else ()
 
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the table anew, or the rows of a slot that it does not hold yet."""

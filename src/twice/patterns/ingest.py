@@ -16,9 +16,10 @@ from twice.patterns.dedup_insert import DedupInsert
 from twice.patterns.merger import Merger
 from twice.patterns.on_target import OnTarget
 from twice.patterns.transactional_writer import TransactionalWriter
-from twice.plans import Pattern, Stage, Step
+from twice.plans import Loss, Pattern, Stage, Step
 from twice.replays import Draft
 from twice.runs import Receipt, Slot
+from twice.sight import Sight
 from twice.slices import PredicateSlice
 
 
@@ -88,6 +89,10 @@ class Ingest(OnTarget):
         if self.adds:
             return Step("publish", "add the rows, the marks of their files and the receipt in one commit")
         return Step("publish", f"{self.inner.publish(slot, zone).text}, with the marks of their files")
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """What the inner pattern takes away; of files that changed, the intake tells."""
+        return self.inner.losses(slot, base)
 
     def judge(self, staged: Staged, work: Work) -> Staged:
         """Refuse what the inner pattern refuses."""

@@ -20,10 +20,11 @@ from twice.abilities import (
     Work,
 )
 from twice.errors import Misuse
+from twice.patterns.data_overwrite import rows_of_others
 from twice.patterns.merger import Merger
 from twice.patterns.on_target import OnTarget
 from twice.placeholders import names_slot, render
-from twice.plans import Prepare, Stage, Step
+from twice.plans import Loss, Prepare, Stage, Step
 from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -65,6 +66,10 @@ class KeyedPartition(_KeyedContainer):
     def requires(self) -> tuple[type, ...]:
         """A store that can replace a slice."""
         return (ReplacesSlices,)
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Of a partition, what Twice did not write."""
+        return rows_of_others(base)
 
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write the rows with their partition."""

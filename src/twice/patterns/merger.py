@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from twice.abilities import Merges, Rows, Staged, Work
 from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
-from twice.plans import Stage, Step
+from twice.plans import Loss, Stage, Step
 from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -50,6 +50,10 @@ class Merger(OnTarget):
         """Say what a merger does not do."""
         return reapplied_notes(slot, base)
 
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Rows that the source marks as deleted."""
+        return deleted_rows(self.rule, base)
+
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Compare the rows with the table, and write what changes where no reader looks."""
 
@@ -75,6 +79,12 @@ def reapplied_notes(slot: Slot, base: Sight) -> tuple[str, ...]:
         latest = max(newer, key=lambda other: other.part_text)
         notes.append(f"newer slots, up to {latest.label}, are in the table: this one is applied over them")
     return tuple(notes)
+
+
+def deleted_rows(rule: MergeRule, base: Sight) -> tuple[Loss, ...]:
+    """Name the rows that a mark of deletion takes out of the table."""
+    hard = base.exists and rule.deleted and not rule.soft
+    return (Loss(f"rows whose key the source marks as deleted by {rule.deleted!r}", asks=False),) if hard else ()
 
 
 def _starts_after(other: Slot, slot: Slot) -> bool:

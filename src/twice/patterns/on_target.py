@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from twice.abilities import Staged, Work
-from twice.plans import Prepare
+from twice.plans import Loss, Prepare
 from twice.replays import Draft
 from twice.runs import Slot
 from twice.sight import Past, Sight
@@ -61,6 +61,10 @@ class OnTarget:
 
     def notes(self, slot: Slot, base: Sight) -> tuple[str, ...]:
         """Nothing of an older edition remains."""
+        return ()
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Only what the slot published before leaves."""
         return ()
 
     def judge(self, staged: Staged, work: Work) -> Staged:

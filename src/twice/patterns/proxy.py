@@ -13,7 +13,7 @@ from twice.abilities import PointsAtVersions, Rows, Staged, Work
 from twice.errors import Misuse
 from twice.patterns.data_overwrite import newer_slot
 from twice.patterns.on_target import OnTarget
-from twice.plans import Stage, Step
+from twice.plans import Loss, Stage, Step
 from twice.replays import Draft
 from twice.runs import Receipt, Slot
 from twice.sight import Sight
@@ -56,6 +56,10 @@ class Proxy(OnTarget):
     def action(self, before: Receipt | None) -> str:
         """A new version, always; what readers see is replaced."""
         return "replace" if before else "create"
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Versions that are not kept any more."""
+        return (Loss(f"versions before the newest {self.keep}", asks=False),) if self.keep and base.exists else ()
 
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Fill a table where no view names it."""

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 from twice.abilities import Editions, KeepsHistory, KeepsVersions, Merges, Rows, Staged, Work
 from twice.errors import Misuse
 from twice.merges import MergeRule
+from twice.patterns.merger import deleted_rows
 from twice.patterns.on_target import OnTarget
-from twice.plans import Stage, Step
+from twice.plans import Loss, Stage, Step
 from twice.replays import Draft, draft_before, later, published, start_of
 from twice.runs import Receipt, Slot, new_try
 from twice.sight import NO_TABLE, Past, Sight
@@ -95,6 +96,10 @@ class StatefulMerger(OnTarget):
     def action(self, before: Receipt | None) -> str:
         """A merge, the first time and every time."""
         return "merge"
+
+    def losses(self, slot: Slot, base: Sight) -> tuple[Loss, ...]:
+        """Rows that the source marks as deleted."""
+        return deleted_rows(self.rule, base)
 
     def stage(self, slot: Slot, zone: str, draft: Draft | None) -> Stage:
         """Write what changes where no reader looks: of the table, or of the state before the slot."""

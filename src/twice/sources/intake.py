@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,18 @@ class Intake:
         """Why there is something to publish, in words."""
         if self.replayed:
             return "rows that were set aside are read again"
-        return "files are forgotten" if self.marks and not self.moves_rows and self._forgets else "there are new files"
+        if self.marks and not self.moves_rows and self._forgets:
+            return "files are forgotten"
+        changed, new = set(self.leaving), {mark.path for mark in self.marks} - set(self.leaving)
+        return "; ".join(filter(None, ["there are new files" if new or not changed else "", _came_again(len(changed))]))
+
+    @property
+    def takes_away(self) -> str:
+        """Name the files whose older rows leave, and how many rows these are; or nothing."""
+        known = self.taken.by_path(self.leaving)
+        rows = [known[path].rows if path in known else None for path in self.leaving]
+        total = "" if None in rows else f"{sum(filter(None, rows)):,} "
+        return f"the {total}older rows of {_listed([repr(path) for path in self.leaving])}" if self.leaving else ""
 
     @property
     def _forgets(self) -> bool:
@@ -122,9 +133,20 @@ class Intake:
         return self.files.read(engine)
 
 
+def _came_again(count: int) -> str:
+    """Say that known files are ingested anew."""
+    if not count:
+        return ""
+    return f"{count} {'file that is' if count == 1 else 'files that are'} in the table changed, and {'its' if count == 1 else 'their'} older rows leave"
+
+
+def _listed(shown: Sequence[str]) -> str:
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return f"{', '.join(shown[:_NAMED])}{more}"
+
+
 def _named(found: Mapping[str, str], one: str, several: str) -> str:
     if not found:
         return ""
-    shown = ", ".join(f"{path!r} ({why})" for path, why in list(found.items())[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{len(found)} {'file' if len(found) == 1 else 'files'} {one if len(found) == 1 else several}: {shown}{more}"
+    shown = _listed([f"{path!r} ({why})" for path, why in found.items()])
+    return f"{len(found)} {'file' if len(found) == 1 else 'files'} {one if len(found) == 1 else several}: {shown}"
