@@ -190,9 +190,10 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
     _settle_now(store, job)
     if known != receipt or is_in_trouble(ledger, job.slot.text):
         # Companions were published by the same attempt, which may have died before it could say so.
-        for found in plan.base.receipts.values():
-            if found.attempt == receipt.attempt:
-                notes += _confirmed(ledger, "", found, plan.base.version)
+        together = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
+        rows = _rows_of(job, receipt, together)
+        for found in together:
+            notes += _confirmed(ledger, "", found, plan.base.version, rows=rows)
         if job.pattern.takes_in:
             ingests.catch_up(ledger, job.slot, ingests.taken_in(store, job.table, job.slot.text, plan.base))
     if job.kept and not ledger.busy(job.slot.text):
@@ -226,6 +227,11 @@ def _settle_now(store: Store, job: Job) -> None:
         ) from error
 
 
+def _rows_of(job: Job, receipt: Receipt, together: Sequence[Receipt]) -> int:
+    """Count the rows of a publish: of all its slots, unless the others are vouched for again without being read."""
+    return sum(found.rows for found in ([receipt] if job.pattern.keeps_history else together))
+
+
 def _confirmed(
     ledger: Ledger,
     attempt: str,
@@ -233,10 +239,12 @@ def _confirmed(
     version: int,
     state: str = "published",
     reason: str = "",
+    *,
+    rows: int | None = None,
 ) -> tuple[str, ...]:
     """Let the ledger know what the store holds. Rows that are visible and proven stay so if it cannot."""
     try:
-        ledger.confirm(attempt, receipt, version, state, reason)
+        ledger.confirm(attempt, receipt, version, state, reason, rows)
     except (NotPublished, OSError) as error:
         return (f"the ledger could not record it, and the next run will: {explain(error)}",)
     return ()
@@ -629,10 +637,12 @@ class _Attempt:
     ) -> Outcome:
         _settle_now(self.store, self.job)
         notes = said + plan.notes
-        notes += _confirmed(self.ledger, self.name, found, sight.version, state, reason)
-        for slot in plan.companions:
-            if slot.text in sight.receipts:
-                notes += _confirmed(self.ledger, "", sight.receipts[slot.text], sight.version)
+        others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
+        together = [found, *(other for other in others if other.attempt == found.attempt)]
+        rows = _rows_of(self.job, found, together)
+        notes += _confirmed(self.ledger, self.name, found, sight.version, state, reason, rows=rows)
+        for other in others:
+            notes += _confirmed(self.ledger, "", other, sight.version, rows=rows if other in together else None)
         if self.intake:
             ingests.catch_up(
                 self.ledger, self.job.slot, ingests.taken_in(self.store, self.job.table, self.job.slot.text, sight)
@@ -640,7 +650,6 @@ class _Attempt:
         reach("confirmed")
         if self.job.kept:
             self.job.kept.sweep((self.job.slot, *plan.companions))
-        others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
         notes += complete(self.job.outside, self.ledger, [found, *others])
         return Outcome(
             state=state,

@@ -13,6 +13,7 @@ from twice.errors import Busy, Misuse, NotPublished
 from twice.faults import Died, armed, dying_at, recording
 from twice.forecasts import outlook
 from twice.ledger import Ledger
+from twice.ledger.tallies import tallies
 from twice.project import Project
 from worlds import PlainFiles, World, once_at
 
@@ -435,3 +436,27 @@ def test_a_published_backfill_looks_once(tmp_path, monkeypatch, shape):
     backfill(world, MONTH[0], "2024-10-01")
     done = looked(world, lambda: backfill(world, MONTH[0], "2024-10-01"), monkeypatch)
     assert done == {"inputs": len(MONTH), "tables": 6 if shape == "cleaner" else 1, "receipts": 1}
+
+
+# ------------------------------------------------------------------ figures
+
+
+def rows_published(world):
+    [found] = [one for one in tallies(world.project.ledger) if one.state == "published"]
+    return found.rows
+
+
+def test_the_figures_count_the_rows_of_all_slots_of_a_publish(history):
+    backfill(history, end=DAYS[3])
+    assert rows_published(history) == 6
+    history.put(DAYS[0], ["of 2024-09-20", "all", "more"])
+    history.run(DAYS[0])
+    assert rows_published(history) == 6 + 7
+
+
+@pytest.mark.parametrize("point", ["publish.after", "confirmed"])
+def test_the_figures_count_them_too_if_the_run_died_before_it_could_say_so(history, point):
+    with armed(dying_at(point)), pytest.raises(Died):
+        backfill(history, end=DAYS[3])
+    assert {one.state for one in backfill(history, end=DAYS[3])} == {"skipped"}
+    assert rows_published(history) == 6

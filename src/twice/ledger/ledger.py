@@ -38,14 +38,25 @@ class Ledger(Leases):
         with self.transaction() as db:
             note_end(db, attempt, state, {"reason": reason, "ended_at": self.now(db)}, UNDECIDED)
 
-    def confirm(self, attempt: str, receipt: Receipt, version: int, state: str = "published", reason: str = "") -> None:
-        """Record what the store says about a slot, and how the attempt that asked ended."""
+    def confirm(
+        self,
+        attempt: str,
+        receipt: Receipt,
+        version: int,
+        state: str = "published",
+        reason: str = "",
+        rows: int | None = None,
+    ) -> None:
+        """Record what the store says about a slot, and how the attempt that asked ended.
+
+        `rows` are those of all slots of the publish; by default it has the one.
+        """
         slot = Slot.parse(receipt.slot)
         with self.transaction() as db:
             now = self.now(db)
             _keep_receipt(db, receipt, slot, version, now)
             note_well(db, receipt.slot)
-            seen = {"rows": receipt.rows, "ended_at": now}
+            seen = {"rows": receipt.rows if rows is None else rows, "ended_at": now}
             if attempt:
                 own = {"reason": reason, "generation": receipt.generation, "version_after": version}
                 note_end(db, attempt, state, {**own, **seen})
