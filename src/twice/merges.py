@@ -171,6 +171,18 @@ def changes_text(inserted: int, updated: int, deleted: int, rows: int) -> str:
     return f"inserted {inserted}, updated {updated}, deleted {deleted}, left alone {left}"
 
 
+def replay_text(inserted: int, updated: int, deleted: int, rows: int, start: str) -> str:
+    """Say what a replay did to the state that it started from, which is not the one that readers saw before."""
+    return f"merged {rows} rows into {start}: inserted {inserted}, updated {updated}, deleted {deleted}"
+
+
+def changed_by_key(before: Iterable[Row], after: Iterable[Row], keys: Sequence[str]) -> tuple[int, int, int]:
+    """Count the keys of plain rows that came, changed and went."""
+    old, new = ({key_of(row, keys): row for row in rows} for rows in (before, after))
+    updated = sum(old[key] != new[key] for key in old.keys() & new.keys())
+    return len(new.keys() - old.keys()), updated, len(old.keys() - new.keys())
+
+
 def merged(target: Iterable[Row], source: Iterable[Row], rule: MergeRule) -> Merged:
     """Apply a merge to plain rows."""
     rows: dict[tuple[Any, ...], list[Row]] = {}

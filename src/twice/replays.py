@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from twice.errors import Fenced, Misuse, NotPublished
 from twice.runs import Slot
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import Past, Sight, State, state_named
 
 _NAMED_AT_MOST = 3
 
@@ -42,7 +42,7 @@ class Draft:
     @property
     def start(self) -> str:
         """Name the state it starts from."""
-        return "an empty table" if self.base == NO_TABLE else f"version {self.base}"
+        return state_named(self.base)
 
 
 def draft_before(slot: Slot, sight: Sight, past: Past, *, forced: bool) -> Draft:

@@ -21,6 +21,11 @@ REPLACED = "the whole table was replaced in version"
 POINTS_AT = "the view points at"
 
 
+def state_named(version: int) -> str:
+    """Name a state of a table for people."""
+    return "an empty table" if version == NO_TABLE else f"version {version}"
+
+
 @dataclass(frozen=True)
 class Sight:
     """One look at a target.

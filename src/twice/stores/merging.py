@@ -17,7 +17,9 @@ from twice.merges import (
     MergeRule,
     changes_text,
     refuse_repeated,
+    replay_text,
 )
+from twice.sight import state_named
 from twice.slices import quoted
 from twice.stores.preparing import BATCH, KEYS_SENT_AT_MOST, Source, any_null, digest_of, is_unordered, joined_digest
 
@@ -76,6 +78,10 @@ class Changes:
     def notes(self, count: int) -> tuple[str, ...]:
         """What the outcome says."""
         return (changes_text(self.inserted, self.updated, self.deleted, count),)
+
+    def replay_notes(self, count: int, base: int) -> tuple[str, ...]:
+        """What the outcome says of a replay that started from an older version."""
+        return (replay_text(self.inserted, self.updated, self.deleted, count, state_named(base)),)
 
 
 def live(rows: DataFrame, rule: MergeRule) -> DataFrame:

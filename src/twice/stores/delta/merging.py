@@ -139,7 +139,8 @@ class MergesRows(Stages):
             actions = actions.concat(transaction.started(start, touched))
         reach("delta.files.written")
         handle = Written(transaction, actions, "rows", starts_from=base, new=new)
-        return Staged(source.given, handle=handle, notes=changes.notes(source.given), batches=source.batches)
+        notes = changes.replay_notes(source.given, base)
+        return Staged(source.given, handle=handle, notes=notes, batches=source.batches)
 
     def _fitted(self, work: Work, transaction: Transaction, batches: Sequence[Rows], rule: MergeRule) -> list[Any]:
         """Make each batch fit what the table is after those before it; the table's columns change once."""

@@ -47,7 +47,7 @@ from twice.errors import Conflict
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt, filled_by_another
-from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State
+from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State, state_named
 from twice.slices import Slice, missing_column
 from twice.stores import editions as kept_names
 from twice.stores.memory.tables import Batch, Edition, Row, Version, with_label
@@ -227,7 +227,9 @@ class MemoryStore(
             counts.append(len(source))
             widened = self._widened(replace(start, rows=tuple(("", row) for row in rows)), source, rule.besides)
             rows = merges.merged((row for _, row in widened), source, rule).rows
-        return Staged(sum(counts), handle=("draft", list(rows), base), batches=tuple(counts))
+        changed = merges.changed_by_key((row for _, row in start.rows), rows, rule.keys)
+        notes = (merges.replay_text(*changed, sum(counts), state_named(base)),)
+        return Staged(sum(counts), handle=("draft", list(rows), base), batches=tuple(counts), notes=notes)
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Assign an older version's rows as the next version."""

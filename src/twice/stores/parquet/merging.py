@@ -55,7 +55,7 @@ class MergesRows(Stages):
         scope = Scope("draft", current.schema, current.version, removed, start)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
-        return replace(staged, notes=changes.notes(source.given), batches=source.batches)
+        return replace(staged, notes=changes.replay_notes(source.given, base), batches=source.batches)
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
