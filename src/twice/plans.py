@@ -176,6 +176,10 @@ class Pattern(Protocol):
         """Tell whether the target is a name that points at versions."""
 
     @property
+    def adds_up(self) -> bool:
+        """Tell whether the rows that the slots published are those of the table: where keys meet, they are not."""
+
+    @property
     def requires(self) -> tuple[type, ...]:
         """The abilities that a store must have to carry the pattern as configured."""
 

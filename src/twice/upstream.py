@@ -1,4 +1,4 @@
-"""Which pipelines write what another one reads, and which of its slots are stale for that?
+"""Which pipelines write what another one reads, and which published slots were made from other inputs than there are now?
 
 A pipeline that reads a table of a store comes after the one whose target that table is. Files and
 catalogs say nothing about who wrote them, so they give no order.
@@ -54,16 +54,19 @@ def upstream_first(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
 
 
 def stale(project: Project, pipeline: Pipeline, published: Mapping[Slot, Receipt]) -> list[Slot]:
-    """Return the published slots that were made from other inputs than those that are there now.
+    """Return the published slots that a run would publish anew: made from other inputs, or by other code where that counts.
 
-    Only asked of pipelines that read what other pipelines write. A slot whose inputs cannot be told is left out.
+    A slot whose inputs cannot be told is left out. Of an ingest the files tell, each for itself.
     """
-    if not upstream_of(pipeline, project.pipelines.values()):
+    if pipeline.tracked:
         return []
     # However many slots read a table, it is looked at once.
     look = cache(lambda store, name: project.store(store).look(name))
     found = []
     for slot, receipt in published.items():
+        if pipeline.on_code_change == "rerun" and receipt.code != pipeline.code:
+            found.append(slot)
+            continue
         place = replace(
             project.place(slot, pipeline.zone, pipeline.schedule),
             look=lambda store: SimpleNamespace(look=partial(look, store)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -104,10 +105,7 @@ def _what_is_amiss(row: dict[str, Any]) -> Iterator[str]:
         first, *others = row["waiting"].values()
         yield f"{first} {len(others)} more slots wait." if others else first
     if row["stale"]:
-        yield (
-            f"{name} is stale: {_some(row['stale'])}, made from older inputs than there are now."
-            f" Use twice run {name} --due"
-        )
+        yield f"{name} is stale: {_some(row['stale'])}, made from other inputs than there are now. Use {row['again']}"
     if row["trouble"]:
         yield f"{name}: {row['trouble']}"
 
@@ -142,6 +140,12 @@ def _failure(pipeline: Pipeline, found: InTrouble) -> dict[str, Any]:
     }
 
 
+def _again(pipeline: Pipeline, slots: list[Slot]) -> str:
+    """Say how stale slots are published anew."""
+    key = next((str(slot.part) for slot in slots if slot.interval is None and slot.part), "")
+    return f"twice run {pipeline.name} --key {shlex.quote(key)}" if key else f"twice run {pipeline.name} --due"
+
+
 def _ago(moment: str) -> str:
     """Say how long ago something was.
 
@@ -174,13 +178,15 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
     newest = max((Slot.parse(slot).label for slot in mine), default=None)
     success = last_success(project.ledger, pipeline.identity)
     again = retries.of_target(project.ledger, pipeline.target.text)
+    changed = stale(project, pipeline, current)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
         "pipeline": pipeline.name,
         "target": pipeline.target.text,
         "published": len(mine),
         "missing": [slot.label for slot in missing if slot.label not in waiting],
-        "stale": [slot.label for slot in stale(project, pipeline, current)],
+        "stale": [slot.label for slot in changed],
+        "again": _again(pipeline, changed),
         "waiting": waiting,
         "failed": [_failure(pipeline, one) for one in failed],
         "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],
@@ -193,7 +199,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
             and project.ledger.accepted(accepted_as(pipeline.pattern, Slot.parse(slot))) != (sight.outside or None)
         },
         "newest": newest,
-        "rows": sum(receipt.rows for slot, receipt in mine.items() if sight.proof(slot)),
+        "rows": sum(receipt.rows for receipt in current.values()) if pipeline.pattern.adds_up else None,
         "version": sight.version if sight.exists else None,
         "trouble": f"the target belongs to another ledger ({sight.owner[:8]})" if stranger else "",
     }

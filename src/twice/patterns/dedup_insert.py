@@ -36,6 +36,7 @@ class DedupInsert(OnTarget):
     compares_head: ClassVar[bool] = False
     in_order: ClassVar[bool] = True
     appends: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = False
 
     rule: MergeRule
     window: str | None = None

@@ -33,6 +33,7 @@ class Ingest(OnTarget):
     in_order: ClassVar[bool] = True
     appends: ClassVar[bool] = True
     takes_in: ClassVar[bool] = True
+    adds_up: ClassVar[bool] = False
 
     inner: TransactionalWriter | DedupInsert | Merger
 

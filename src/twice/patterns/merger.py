@@ -33,6 +33,7 @@ class Merger(OnTarget):
     compares_head: ClassVar[bool] = False
     in_order: ClassVar[bool] = True
     appends: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = False
 
     rule: MergeRule
     partitioned_by: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ class OnTarget:
     points: ClassVar[bool] = False
     builds_on_all: ClassVar[bool] = False
     takes_in: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
     keep_days: int = 0
 
     @property

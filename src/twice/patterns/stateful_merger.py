@@ -42,6 +42,7 @@ class StatefulMerger(OnTarget):
     builds_on_all: ClassVar[bool] = True
     in_order: ClassVar[bool] = True
     appends: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = False
 
     rule: MergeRule
     partitioned_by: tuple[str, ...] = ()
