@@ -238,11 +238,6 @@ class Project:
         with self.opening:
             if name not in self._stores:
                 named = self.settings.stores.get(name)
-                if named and "://" in named.root:
-                    raise Misuse(
-                        f"The root of [stores.{name}] is not a path: {named.root}.",
-                        fix="Object stores are not supported yet.",
-                    )
                 root = self.root / named.root if named else self.root
                 self.engine.need(self.kind(name))
                 self._stores[name] = make_store(

@@ -20,6 +20,7 @@ from twice.errors import Misuse
 from twice.intervals import Interval
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(.*)", re.DOTALL)
 _ATTEMPT = re.compile(r"[0-9a-f]{8}-\d+-[0-9a-f]{8}")
 _SAFE_IN_SLOT = "/._-"
 _MISREAD = frozenset('\\`"*?{}[]') | {chr(code) for code in range(32)}
@@ -34,6 +35,26 @@ def check_name(what: str, name: str) -> str:
             fix="Use a letter, then letters, digits, '_' or '-', a hundred at most.",
         )
     return name
+
+
+def check_path(what: str, path: str) -> str:
+    """Return a path of a mounted disk; refuse an address, which would be taken for a folder without files.
+
+    Raises:
+        Misuse: It begins with a scheme, such as `s3://` or `file:`.
+    """
+    found = _SCHEME.match(path)
+    if not found:
+        return path
+    scheme, rest = found.groups()
+    local = scheme.lower() == "file:" and rest.startswith("/")
+    raise Misuse(
+        f"{what} {path!r} is an address ({scheme}) and not a path.",
+        "Only paths of mounted disks are supported yet; an address would be taken for a folder of this name.",
+        f"Write the path itself: {'/' + rest.lstrip('/')!r}."
+        if local
+        else "Mount the place, or copy the files, and write the path.",
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,7 +77,11 @@ class Target:
         store, colon, name = text.partition(":")
         if not colon or not name:
             raise Misuse(f"{text!r} is not a target.", fix="Write <store>:<name>, for example 'delta:lake/visits'.")
+        if name.startswith("//"):
+            check_path("The target", text)
         check_name("store", store)
+        if ":/" in name:  # a colon in a name of a table is none of a scheme
+            check_path(f"The table of the target {text!r},", name)
         _check_table_name(text, name)
         return cls(store, name)
 

@@ -20,6 +20,7 @@ from twice.errors import Misuse, suggestion
 from twice.events import KINDS
 from twice.ledger.places import Place, ledger_place
 from twice.masks import MASK, hide, mask, says_secret
+from twice.runs import check_path
 
 FILE = "twice.toml"
 _MOST_BYTES = 1 << 20
@@ -52,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
 }
 CHOICES = {"log.format": ("off", "text", "json"), "log.level": ("debug", "info", "warning", "error")}
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
+_PATHS = ("project.pipelines", "jars.folder", "results.file", "openlineage.file")
 _FREE_TABLES = ("spark.conf",)
 _OWN_SECTIONS = ("stores", "hooks")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -156,6 +158,8 @@ def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
     values = {}
     for key, default in DEFAULTS.items():
         values[key] = _value(key, default, flat, overrides or {})
+        if key in _PATHS:
+            check_path(key, values[key].value)
     return Settings(
         root,
         values,
@@ -226,6 +230,7 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
             if key not in _STORE_KEYS:
                 raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
+        check_path(f"The root of [stores.{name}] in {FILE}", root)
         url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
         url = url or url_of_kind(str(content["kind"]))
         stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)

@@ -8,6 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from samples import ATTEMPT, interval, moment, receipt_of, slot_of
 
+import twice
 from twice.errors import Misuse
 from twice.intervals import Interval
 from twice.runs import Receipt, Run, Slot, Target, check_name, digest, is_attempt, is_of, new_attempt, new_try
@@ -46,6 +47,7 @@ def test_a_key_is_quoted(key, text):
 @example("out", "lake/out", "2024-09-20T00:00Z/2024-09-21T00:00Z")
 @example("out", "lake/o'ut", "")
 def test_a_slot_is_read_back_as_it_was_written(pipeline, name, part):
+    assume(":/" not in name)
     slot = Slot(pipeline, Target.parse(f"delta:{name}"), part)
     assert Slot.parse(slot.text) == slot
     assert slot.text.isascii()
@@ -94,6 +96,63 @@ def test_what_is_no_target_is_refused(text):
 def test_a_target_outside_its_root_is_refused(name):
     with pytest.raises(Misuse, match="leaves the root"):
         Target.parse(f"parquet:{name}")
+
+
+ADDRESSES = [
+    "s3://bucket/x.csv",
+    "s3a:bucket/x.csv",
+    "hdfs://host:9000/x.csv",
+    "abfss://c@a.net/x.csv",
+    "HTTPS://h/x.csv",
+    "x-y.z+1:/x.csv",
+]
+DECLARED = {
+    "files": lambda place: twice.files(place, schema="id int"),
+    "tracked files": lambda place: twice.files(place, schema="id int", track=True),
+    "a marker": lambda place: twice.files("in/*.csv", schema="id int", done=place),
+    "a marker of each file": lambda place: twice.files("in/*.csv", schema="id int", track=True, done=place),
+    "a table": lambda place: twice.table(f"parquet:{place}"),
+    "a table of a query": lambda place: twice.query("select * from t", tables={"t": f"delta:{place}"}),
+    "a target": lambda place: twice.pipeline(
+        name="out",
+        source=twice.files("in/*.csv", schema="id int"),
+        target=f"parquet:{place}",
+        pattern=twice.merger(keys=["id"]),
+    )(id),
+    "a delivered file": lambda place: twice.keyed(file=place.replace("x.csv", "{execution_date}.csv")),
+}
+TARGETS = ("a table", "a table of a query", "a target")
+
+
+@pytest.mark.parametrize("place", ADDRESSES)
+@pytest.mark.parametrize("what", DECLARED)
+def test_an_address_is_refused_where_it_is_declared(what, place):
+    """Taken for a folder, it would have no files: with missing='empty' that is a slot without rows."""
+    if what in TARGETS:
+        place = place.replace(":bucket", ":/bucket")  # tables may have a colon in their names
+    with pytest.raises(Misuse, match="is an address"):
+        DECLARED[what](place)
+
+
+def test_an_address_is_no_target():
+    with pytest.raises(Misuse, match="'s3://bucket/x' is an address"):
+        Target.parse("s3://bucket/x")
+
+
+@pytest.mark.parametrize(
+    ("place", "path"), [("file:///data/x.csv", "/data/x.csv"), ("file:/data/x.csv", "/data/x.csv"), ("FILE:///x", "/x")]
+)
+def test_an_address_of_a_local_file_is_refused_with_its_path(place, path):
+    with pytest.raises(Misuse, match=f"Write the path itself: '{path}'"):
+        twice.files(place, schema="id int")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["in/x.csv", "/in/x.csv", "{start:%Y}/x.csv", "10:00/x.csv", "in/a:b/x.csv", "./a:b/x.csv", "in{end:%H}/x.csv"],
+)
+def test_a_colon_alone_makes_no_address(path):
+    assert twice.files(path, schema="id int").pattern == path
 
 
 @pytest.mark.parametrize("name", ["a*b", "a?", "a[1]", "{a}", "a\\b", "a`b", 'a"b', "a\nb", "a\0b", "a/" + "ü" * 101])

@@ -98,6 +98,8 @@ def test_an_unknown_key_is_refused_with_a_suggestion(loaded, text, what, meant):
         ("stores = 'x'", "stores in twice.toml must be a table"),
         ("[spark]\nconf = 'x'", "spark.conf in twice.toml must be a table"),
         ("[stores.lake]\nroot = 'x'", r"\[stores.lake\] in twice.toml needs a kind"),
+        ("[stores.lake]\nkind = 'delta'\nroot = 's3a://b/x'", r"root of \[stores.lake\] .* is an address \(s3a:\)"),
+        ("[project]\npipelines = 'file:///x'", "project.pipelines .* is an address.*\n.*\n.*'/x'"),
         ("[stores]\nlake = 'delta'", r"\[stores.lake\] in twice.toml needs a kind"),
     ],
 )

@@ -26,7 +26,7 @@ from twice.patterns.on_target import OnTarget
 from twice.placeholders import names_slot, render
 from twice.plans import Loss, Prepare, Stage, Step
 from twice.replays import Draft
-from twice.runs import Receipt, Slot
+from twice.runs import Receipt, Slot, check_path
 from twice.sight import Sight
 from twice.slices import ColumnSlice
 
@@ -188,6 +188,7 @@ def format_by_ending(name: str) -> str:
 
 
 def _check_names_slot(template: str) -> None:
+    check_path("The name", template)
     if not names_slot(template):
         raise Misuse(
             f"The name {template!r} is the same for every slot.",

@@ -18,6 +18,7 @@ from twice.errors import Misuse, NotPublished, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import Interval
 from twice.rules import Rule, check_limit
+from twice.runs import check_path
 from twice.sources.contents import FORMATS, format_of, schema_columns
 from twice.sources.filesets import NEVER_SILENT, FileSet, Marker
 from twice.sources.listing import folder_of, list_files, matching
@@ -94,6 +95,7 @@ class Files:
 
     def __post_init__(self) -> None:
         placeholders.check(self.pattern)
+        check_path("The source", self.pattern)
         if "\0" in self.pattern:
             raise Misuse(f"{self.pattern!r} holds a NUL character, which no name of a file has.", fix="Take it out.")
         self._check_readiness()
@@ -157,6 +159,7 @@ class Files:
             )
         if self.done is not None:
             placeholders.check(self.done)
+            check_path("The marker", self.done)
             if not self.done or self.done.endswith(os.sep):
                 raise Misuse(f"done={self.done!r} names no file.", fix="Write, for example, done='_SUCCESS'.")
 

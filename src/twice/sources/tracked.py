@@ -14,6 +14,7 @@ from twice.errors import Misuse, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import parse_length
 from twice.marks import FORGOTTEN, Mark
+from twice.runs import check_path
 from twice.sources.files import Files
 from twice.sources.filesets import FileSet
 from twice.sources.intake import Intake
@@ -57,6 +58,8 @@ class Tracked:
         for name, most in (("batch_files", self.batch_files), ("batch_bytes", self.batch_bytes)):
             if most is not None and most < 1:
                 raise Misuse(f"{name}={most} would take in nothing.", fix="Give a number from 1, or leave it out.")
+        if self.done is not None:
+            check_path("The marker", self.done)
         if self.quiet_for:
             parse_length(self.quiet_for)
         if placeholders.names_slot(self.files.pattern):
