@@ -68,6 +68,8 @@ def _beside_what_it_matches(path: Path, number: int) -> None:
 NAMES = (
     _name("`_x.csv`", "_x.csv", _HIDDEN),
     _name("`.x.csv`", ".x.csv", _HIDDEN),
+    _name("`x.csv._COPYING_`", "x.csv._COPYING_", _HIDDEN),
+    _name("`_x=1.csv`", "_x=1.csv"),
     Case("names", "`data[1].csv`, beside `data1.csv`", "csv", "data[1].csv", _beside_what_it_matches, 2, _FINE, _FINE),
     _name("`a{b}.csv`", "a{b}.csv"),
     _name("`a*.csv`", "a*.csv"),

@@ -89,7 +89,8 @@ def test_files_are_listed_in_order(listed):
 
 
 def test_wildcards_pass_over_hidden_names(listed):
-    assert listed("in/*", "in/a.csv", "in/_SUCCESS", "in/.a.csv.crc", "in/_b.csv") == ["in/a.csv"]
+    hidden = ("in/_SUCCESS", "in/.a.csv.crc", "in/_b.csv", "in/c.csv._COPYING_", "in/_metadata", "in/_common_metadata")
+    assert listed("in/*", "in/a.csv", "in/_b=1.csv", *hidden) == ["in/_b=1.csv", "in/a.csv"]
 
 
 @pytest.mark.parametrize("hidden", ["in/_temporary/0/part.csv", "in/.staging/part.csv", "in/sub/_delta_log/part.csv"])
@@ -97,7 +98,7 @@ def test_wildcards_pass_over_hidden_folders(listed, hidden):
     assert listed("in/**/*.csv", "in/a.csv", hidden) == ["in/a.csv"]
 
 
-@pytest.mark.parametrize("name", ["_x.csv", ".x.csv", "in/_x.csv"])
+@pytest.mark.parametrize("name", ["_x.csv", ".x.csv", "in/_x.csv", "x.csv._COPYING_", "_metadata"])
 def test_a_hidden_file_is_refused_where_it_is_asked_for(listed, name):
     with pytest.raises(NotPublished, match=r"begins with '_' or '.'"):
         listed(name, name)

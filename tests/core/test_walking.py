@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twice.errors import Misuse
-from twice.sources.listing import matching
+from twice.sources.listing import is_hidden, matching
 from twice.sources.walking import (
     DANGLING,
     FILE,
@@ -72,8 +72,8 @@ def accepted(root, pattern):
     """The files that a listing with glob would read."""
     for name in matching(root, pattern):
         real = os.path.realpath(os.path.join(root, name))
-        hidden = (os.path.basename(name).startswith(("_", ".")), os.path.basename(real).startswith(("_", ".")))
-        if os.path.isfile(real) and not any(hidden) and not through_a_loop(root, name):
+        hidden = is_hidden(os.path.basename(name)) or is_hidden(os.path.basename(real))
+        if os.path.isfile(real) and not hidden and not through_a_loop(root, name):
             yield os.path.normpath(name)
 
 
@@ -129,6 +129,7 @@ def test_what_is_no_file_is_named_with_its_kind(tmp_path):
         "d.csv": "nothing",
         "e.csv": {"f.csv": None},
     }
+    tree |= {"_p=1.csv": None, "_p=2": {"q.csv": None}, "r._COPYING_.csv": None}
     hidden = {"_g.csv": None, ".h.csv": None, "i.csv": "_g.csv", "_temporary": {"j.csv": None}, "_notes.txt": None}
     links = {"k": "../elsewhere/more", "l": "k", "up": "..", "self.csv": "self.csv"}
     made(str(tmp_path / "in"), {**tree, **hidden, **links})
@@ -143,6 +144,8 @@ def test_what_is_no_file_is_named_with_its_kind(tmp_path):
         "in/.h.csv": LEFT_OUT,
         "in/i.csv": LEFT_OUT,
         "in/m.csv": SPECIAL,
+        "in/_p=1.csv": FILE,
+        "in/r._COPYING_.csv": FILE,
         "in/self.csv": DANGLING,
     }
     deep = kinds(tmp_path, "in/**/*.csv")
@@ -150,6 +153,7 @@ def test_what_is_no_file_is_named_with_its_kind(tmp_path):
         path: kind for path, kind in deep.items() if "/" in path.removeprefix("in/") or not path.endswith(".csv")
     } == {
         "in/e.csv/f.csv": FILE,
+        "in/_p=2/q.csv": FILE,
         "in/_temporary": LEFT_OUT,
         "in/k/deep.csv": OUTSIDE,
         "in/k/home.csv": LINK,
@@ -158,6 +162,15 @@ def test_what_is_no_file_is_named_with_its_kind(tmp_path):
         **{path: kind for path, kind in deep.items() if path.startswith("in/up/")},
     }
     assert "in/up/in/up/in/a.csv" not in deep
+
+
+def test_what_is_not_copied_whole_yet_is_left_out(tmp_path):
+    made(
+        str(tmp_path / "in"),
+        {"a.csv": None, "b.csv._COPYING_": None, "c": "b.csv._COPYING_", "d._COPYING_": {"e": None}},
+    )
+    found = {"in/a.csv": FILE, "in/b.csv._COPYING_": LEFT_OUT, "in/c": LEFT_OUT, "in/d._COPYING_": LEFT_OUT}
+    assert kinds(tmp_path, "in/*") == kinds(tmp_path, "in/**") == found
 
 
 def test_a_link_to_a_folder_that_holds_it_has_no_end_and_is_not_followed(tmp_path):

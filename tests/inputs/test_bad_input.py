@@ -191,6 +191,7 @@ NOT_READ = {
     ),
     "a name that Spark passes over": Case("_x.csv", csv_of(ROWS, SECOND), "begins with '_' or '.'"),
     "a hidden name": Case(".x.csv", csv_of(ROWS, SECOND), "begins with '_' or '.'"),
+    "a name of a copy that is not whole": Case("x.csv._COPYING_", csv_of(ROWS, SECOND), "ends with '._COPYING_'"),
     "a name with a colon": Case("a:b.csv", csv_of(ROWS, SECOND), "has a colon in its name"),
     "an ending that tells nothing": Case("x.data", csv_of(ROWS, SECOND), "format of .* cannot be told", Misuse),
 }

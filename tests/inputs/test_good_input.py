@@ -11,8 +11,12 @@ import pytest
 from pyarrow import parquet
 
 import twice
+from twice.errors import BadFile
 from twice.fingerprint import Place
 from twice.runs import Slot, Target
+from twice.sources.listing import is_hidden, spark_path
+from twice.sources.loading import load_just
+from twice.sources.marking import mark_files
 from worlds import World
 
 FIRST, SECOND = "2024-09-20", "2024-09-21"
@@ -306,3 +310,52 @@ def test_an_empty_partition_value_is_not_turned_into_null(make_world):
         return
     world.run(SECOND)
     assert {row["id"] for row in world.store.read(world.target).collect()} == {"", "a"}
+
+
+HIDDEN_OR_NOT = (
+    *("a.json", "_a.json", ".a.json", "a.json._COPYING_", "a._COPYING_.json", "._COPYING_", "_a=1.json", ".a=1.json"),
+    *(
+        "_a=1.json._COPYING_",
+        "_metadata",
+        "_common_metadata",
+        "_metadata=1",
+        "=_",
+        "a_",
+        "a.",
+        "_=",
+        "_",
+        "._a.json.crc",
+    ),
+)
+
+
+@pytest.mark.spark
+def test_a_name_is_hidden_if_and_only_if_spark_passes_over_it(tmp_path, spark):
+    """Of a folder, and of files that are named one by one; what is passed over nevertheless fails the read."""
+    for name in HIDDEN_OR_NOT:
+        (tmp_path / name).write_text(name)
+    reader = spark.read.format("text").option("recursiveFileLookup", "true")
+    read = {row.value for row in reader.load(str(tmp_path)).collect()}
+    assert read == {name for name in HIDDEN_OR_NOT if not is_hidden(name)}
+    one_by_one = reader.load([spark_path(str(tmp_path / name)) for name in HIDDEN_OR_NOT])
+    assert {row.value for row in one_by_one.collect()} == read
+
+    marks = tuple(mark_files(str(tmp_path), sorted(read), Forgetful()))
+    frame = load_just(reader, marks)
+    assert {row.value for row in frame.cache().collect()} == read
+    try:
+        assert load_just(reader, marks).count() == len(read), "what is cached names no files, and is there all the same"
+    finally:
+        frame.unpersist()
+    with pytest.raises(BadFile, match="'=_' is passed over by Spark, which found 4 of 8 files"):
+        load_just(reader.option("pathGlobFilter", "a*"), marks)
+
+
+class Forgetful:
+    """No hash is known."""
+
+    def recall(self, keys):
+        return {}
+
+    def remember(self, hashes):
+        pass

@@ -12,14 +12,15 @@ import stat
 
 from twice.errors import BadFile, Misuse
 
+COPYING = "._COPYING_"
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 def list_files(root: str, pattern: str) -> list[str]:
     """List regular files under the root, sorted, by our own rules.
 
-    A pattern that is itself the name of a file means that file. Names that begin with `_` or `.`
-    are left out by wildcards, as by Spark, and refused where they are asked for.
+    A pattern that is itself the name of a file means that file. Names that Spark passes over are left out by
+    wildcards, and refused where they are asked for.
     """
     return [regular(root, name) for name in matching(root, pattern)]
 
@@ -33,7 +34,16 @@ def matching(root: str, pattern: str) -> list[str]:
         return [pattern]
     found = sorted(set(glob.glob(pattern, root_dir=root, recursive=True)))
     fixed = _fixed_parts(pattern)
-    return [name for name in found if not any(p.startswith(("_", ".")) for p in name.split(os.sep)[fixed:])]
+    return [name for name in found if not any(map(is_hidden, name.split(os.sep)[fixed:]))]
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether Spark passes over files and folders of this name.
+
+    These are its rules for all readers of files: a leading `_` is hidden unless the name has a `=`, as folders of partitions have,
+    and what `hdfs dfs -put` has not copied whole ends with `._COPYING_`.
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(COPYING)
 
 
 def _fixed_parts(pattern: str) -> int:
@@ -65,8 +75,8 @@ def regular(root: str, name: str) -> str:
 
 def misnamed(name: str, real: str) -> str:
     """Say why a name, or that of the file behind it, cannot be read by Spark, or nothing."""
-    if os.path.basename(name).startswith(("_", ".")) or real.startswith(("_", ".")):
-        return "begins with '_' or '.', and Spark would pass over it without a word."
+    if is_hidden(os.path.basename(name)) or is_hidden(real):
+        return f"begins with '_' or '.', or ends with '{COPYING}', and Spark would pass over it without a word."
     if not _is_text(name):
         return "has a name that is not text."
     if ":" in os.path.basename(name) or ":" in real:

@@ -23,7 +23,7 @@ from twice.sources import walking
 from twice.sources.contents import Look, check_beginning, look_into
 from twice.sources.filesets import FileSet
 from twice.sources.intake import Intake
-from twice.sources.listing import misnamed
+from twice.sources.listing import COPYING, misnamed
 from twice.sources.marking import FileMark, content_hash_of, is_as_marked, mark_files
 from twice.sources.packing import opener
 from twice.sources.walking import Entry
@@ -36,7 +36,7 @@ _BETWEEN_LOOKS_SECONDS = 0.5
 _HASHED_AT_ONCE = 500
 # What a folder may well hold besides files that are whole; it is named, and does no harm.
 _LEFT_FOR_LATER = {
-    walking.LEFT_OUT: "its name begins with '_' or '.', as names of unfinished files do",
+    walking.LEFT_OUT: f"its name begins with '_' or '.', or ends with '{COPYING}', as names of unfinished files do",
     walking.FOLDER: "it is a folder",
     walking.LOOP: "it is a link to a folder that holds it",
     walking.DANGLING: "it is a link to nothing",

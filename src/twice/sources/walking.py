@@ -19,12 +19,12 @@ from operator import methodcaller
 from typing import NamedTuple
 
 from twice.errors import Misuse
-from twice.sources.listing import folder_of
+from twice.sources.listing import folder_of, is_hidden
 
 FILE = "file"
 LINK = "link"  # to a regular file inside of the pattern's folder
 OUTSIDE = "link to the outside"  # it, or a folder on the way to it, leads out of the pattern's folder
-LEFT_OUT = "left out"  # it, or the file behind it, begins with '_' or '.'
+LEFT_OUT = "left out"  # it, or the file behind it, has a name that Spark passes over
 FOLDER = "folder"
 SPECIAL = "not a regular file"
 DANGLING = "link to nothing"
@@ -35,7 +35,7 @@ FILES = (FILE, LINK, OUTSIDE)  # what can be read
 Known = Callable[[str, int, int], bool]
 
 _NO_STATUS = os.stat_result([0] * 10)
-_HIDDEN = ("_", ".")
+_MAY_BE_HIDDEN = ("_", ".")  # at the beginning, told in full by `is_hidden`
 _ANY_DEPTH = "**"
 _TYPE = 0o170000  # the bits of a mode that tell files, folders and the others apart
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
@@ -130,7 +130,7 @@ class _Walk:
             for found in names:
                 name = found.name
                 if matches(name):
-                    if plain and name[0] not in _HIDDEN and not found.is_symlink():
+                    if plain and name[0] not in _MAY_BE_HIDDEN and name[-1] != "_" and not found.is_symlink():
                         try:
                             status = found.stat()
                         except OSError:
@@ -153,7 +153,7 @@ class _Walk:
         """Note a folder that is to be read, or say why it is not."""
         below = self._below(folder.parts, found.name)
         named = matched and self.names_folders
-        if found.name.startswith(_HIDDEN):
+        if is_hidden(found.name):
             if below or named:
                 yield _nothing_known(path, LEFT_OUT)
             return
@@ -201,7 +201,7 @@ class _Walk:
         full = os.path.join(self.root, path)
         is_link = os.path.islink(full)
         behind = os.path.basename(os.path.realpath(full)) if is_link else ""
-        if os.path.basename(path).startswith(_HIDDEN) or behind.startswith(_HIDDEN):
+        if is_hidden(os.path.basename(path)) or is_hidden(behind):
             return LEFT_OUT
         if not stat.S_ISREG(status.st_mode):
             return FOLDER if stat.S_ISDIR(status.st_mode) else SPECIAL

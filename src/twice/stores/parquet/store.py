@@ -42,7 +42,7 @@ from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt, new_attempt
 from twice.sight import NO_TABLE, Past, Sight, State
-from twice.sources.listing import spark_path
+from twice.sources.listing import is_hidden, spark_path
 from twice.sources.marking import content_hash
 from twice.stores import finding, footers, frames, repeats
 from twice.stores import manifest as log
@@ -420,16 +420,14 @@ def _lost(table: str, version: int) -> str:
 def _folders(table: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a table's folder, without what is hidden."""
     for place, folders, names in os.walk(table):
-        folders[:] = [one for one in folders if not one.startswith(("_", "."))]
-        yield place, folders, [one for one in names if not one.startswith(("_", "."))]
+        folders[:] = [one for one in folders if not is_hidden(one)]
+        yield place, folders, [one for one in names if not is_hidden(one)]
 
 
 def _holds_files(table: str) -> bool:
     """Tell whether a folder holds data that no manifest ever named."""
     try:
-        names = [
-            entry.name for entry in os.scandir(table) if not entry.name.startswith(("_", ".")) and entry.name != DATA
-        ]
+        names = [entry.name for entry in os.scandir(table) if not is_hidden(entry.name) and entry.name != DATA]
         staged = os.listdir(os.path.join(table, DATA)) if os.path.isdir(os.path.join(table, DATA)) else []
     except (FileNotFoundError, NotADirectoryError):
         return False
