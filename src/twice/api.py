@@ -62,11 +62,17 @@ def data_overwrite(
     *,
     slice: str | None = None,  # noqa: A002 - the word of the design, and nothing here slices
     where: str | None = None,
-    partitions: Sequence[str] = (),
+    partitions: Sequence[str] | None = None,
     empty: str = "clear",
 ) -> DataOverwrite:
     """Replace a table, a slice of it, or the slot's partitions, as a whole."""
-    return DataOverwrite(slice, where, _columns(partitions), empty)
+    if partitions is not None and not partitions:
+        raise Misuse(
+            f"partitions={partitions!r} names nothing.",
+            "It is not taken for an option that was left out: that replaces the whole table.",
+            "Leave partitions= out, or name the columns.",
+        )
+    return DataOverwrite(slice, where, _columns(partitions or ()), empty)
 
 
 def merger(

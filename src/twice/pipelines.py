@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -164,6 +164,7 @@ def pipeline(
         raise Misuse("A calendar needs both every= and start=.", fix='For example every="1 day", start="2024-09-20".')
     if on_code_change not in ON_CODE_CHANGE:
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
+    _check_no_empty(pattern)
     columns = ColumnPolicy(on_new_column, on_missing_column, on_type_change)
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
@@ -194,6 +195,24 @@ def pipeline(
         )
 
     return declare
+
+
+def _check_no_empty(declared: Any) -> None:
+    """An option that is empty would be taken for one that was left out: `slice=""` for the whole table.
+
+    Raises:
+        Misuse: There is one.
+    """
+    for one in fields(declared) if is_dataclass(declared) else ():
+        value = getattr(declared, one.name)
+        _check_no_empty(value)
+        texts = value if isinstance(value, tuple) else (value,) if one.default is None else ()
+        if any(isinstance(text, str) and not text.strip() for text in texts):
+            raise Misuse(
+                f"{one.name}={value!r} names nothing.",
+                "It is not taken for an option that was left out.",
+                f"Leave {one.name}= out, or name what you mean.",
+            )
 
 
 def _with_keys(source: Source | None, pattern: Pattern) -> Source | None:

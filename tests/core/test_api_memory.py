@@ -472,6 +472,29 @@ def test_a_pattern_that_contradicts_itself_is_refused_at_once(given, words):
         twice.data_overwrite(**given)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (twice.data_overwrite(slice=""), "slice='' names nothing"),
+        (twice.data_overwrite(where=" "), "where=' ' names nothing"),
+        (twice.data_overwrite(partitions=["day", ""]), "partitions=.* names nothing"),
+        (twice.merger(keys=[""]), "keys=.* names nothing"),
+        (twice.merger(keys=["id"], deleted=""), "deleted='' names nothing"),
+        (twice.merger(keys=["id"], order=""), "order='' names nothing"),
+        (twice.dedup_insert(keys=["id"], window="1 day", on=""), "on='' names nothing|takes both"),
+        (twice.transactional_writer(check=""), "check='' names nothing"),
+    ],
+)
+def test_an_option_that_is_empty_is_not_taken_for_one_that_was_left_out(pattern, words):
+    with pytest.raises(twice.Misuse, match=words):
+        daily(pattern=pattern)
+
+
+def test_a_list_of_no_partitions_does_not_mean_the_whole_table():
+    with pytest.raises(twice.Misuse, match=r"partitions=\[\] names nothing"):
+        twice.data_overwrite(partitions=[])
+
+
 # ------------------------------------------------------------------ times
 
 
