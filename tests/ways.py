@@ -339,7 +339,7 @@ def tidy_of_change_rows_against_a_sleeper(bench: Bench) -> None:
     """A tidy takes a run that has kept its change rows for dead: what it publishes then is made of rows that are there."""
     world = put(by_history(bench), d20=["a"], d21=["b"])
     world.run(DAY)
-    tidy = partial(world.store.tidy, world.target, frozenset(), keep_days=0, dry_run=False)
+    tidy = partial(world.store.tidy, world.target, frozenset, keep_days=0, dry_run=False)
     with armed(once_at("publish.before", tidy)):
         world.run(NEXT)
     kept = world.memory._history[world.target]
@@ -357,7 +357,7 @@ def tidy_of_change_rows_during_a_live_run(bench: Bench) -> None:
     taken: list[str] = []
 
     def tidy() -> None:
-        live = world.project.ledger.live_attempts()
+        live = world.project.ledger.live_attempts
         taken.extend(world.store.tidy(world.target, live, keep_days=0, dry_run=False).names)
 
     with armed(once_at("publish.before", tidy)):
@@ -862,7 +862,7 @@ def tidy_during_a_live_run(bench: Bench) -> None:
     table.run(DAY, 1)
     work = table.work(NEXT, name(2))
     file = table.stage(work)
-    sweep.sweep(table.table, frozenset({name(2)}), keep_days=0, dry_run=False)
+    sweep.sweep(table.table, lambda: frozenset({name(2)}), keep_days=0, dry_run=False)
     table.publish(work, file)
     demand(table.holes(), [], "files that are missing")
 
@@ -874,7 +874,7 @@ def tidy_against_a_sleeper(bench: Bench) -> None:
     table.run(DAY, 1)
     work = table.work(NEXT, name(2))
     file = table.stage(work)
-    sweep.sweep(table.table, frozenset(), keep_days=0, dry_run=False)
+    sweep.sweep(table.table, frozenset, keep_days=0, dry_run=False)
     with suppress(Conflict):
         table.publish(work, file)
     demand(table.holes(), [], "files that are missing")

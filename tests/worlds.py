@@ -236,7 +236,7 @@ class World:
     def tidy(self):
         # A tidy of Delta takes long, and leaves its files for a week in any case.
         if self.kind == "parquet" or (self.pattern.keeps_history and self.kind != "delta"):
-            self.store.tidy(self.target, frozenset(), keep_days=0, dry_run=False)
+            self.store.tidy(self.target, frozenset, keep_days=0, dry_run=False)
 
     def litter(self) -> int:
         names = self.kept_names() - self.named() if self.pattern.keeps_history and self.kind != "delta" else ()

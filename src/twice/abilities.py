@@ -8,7 +8,7 @@ store, Spark frames elsewhere.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -21,6 +21,8 @@ from twice.sight import Past, Sight
 from twice.slices import Slice
 
 Rows = Any
+# Asks which attempts live, at the moment of the call.
+LiveAttempts = Callable[[], frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -292,8 +294,12 @@ class Store(Protocol):
         """Return the rows of the target, now or as of a version."""
 
     @abstractmethod
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
-        """Remove leftovers of dead attempts and of versions past their keeping."""
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
+        """Remove leftovers of dead attempts and of versions past their keeping.
+
+        What is staged is listed first, and which attempts live is asked then: an attempt has its lease before it stages
+        anything, so one that began meanwhile is not listed, or it lives.
+        """
 
 
 @runtime_checkable

@@ -82,10 +82,10 @@ class Kept:
                 _remove(self.place(slot))
                 reach("steps.swept")
 
-    def tidy(self, live: Iterable[str], *, keep_days: float, dry_run: bool) -> int:
+    def tidy(self, live: Callable[[], Iterable[str]], *, keep_days: float, dry_run: bool) -> int:
         """Remove what no live run uses and nobody touched for so many days; return how many slots it was of."""
-        busy = {digest(name) for name in live}
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        busy = {digest(name) for name in live()}
         places = [os.path.join(self.folder, name) for name in names if name not in busy]
         old = [place for place in places if _age(place) >= keep_days * _DAY]
         for place in old if not dry_run else ():

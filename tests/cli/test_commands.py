@@ -819,6 +819,25 @@ def test_tidy_removes_what_its_dry_run_counted(twice, published, session, monkey
 
 
 @pytest.mark.stores("parquet")
+@pytest.mark.parametrize("days", ["-1", "-0.01", "nan"])
+def test_tidy_refuses_days_that_keep_less_than_nothing(twice, published, days):
+    lake = published.files("lake")
+    said = twice("tidy", "--keep-days", days, "--yes")
+    assert (said.code, "--keep-days must be 0 or more" in said.err) == (2, True)
+    assert published.files("lake") == lake
+
+
+@pytest.mark.stores("parquet")
+def test_tidy_asks_before_it_removes_versions_that_the_project_keeps(twice, published):
+    lake = published.files("lake")
+    said = twice("tidy", "--keep-days", "0")
+    assert (said.code, "replaced 0 to 7 days ago" in said.err, published.files("lake")) == (2, True, lake)
+    assert "would be removed" in twice("tidy", "--keep-days", "0", "--dry-run").out
+    assert (twice("tidy", "--keep-days", "8").code, published.files("lake")) == (0, lake)
+    assert twice("tidy", "--keep-days", "0", "--yes").code == 0
+
+
+@pytest.mark.stores("parquet")
 def test_tidy_leaves_a_target_of_another_ledger_alone(twice, published, other_ledger):
     lake = published.files("lake")
     other_ledger()

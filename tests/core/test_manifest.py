@@ -23,7 +23,7 @@ from twice.stores.manifest import DataFile, Manifest
 from twice.stores.sweep import sweep
 
 SLOT = slot_of("2024-09-20", target="parquet:lake/out")
-OLD, USED, DEAD, LIVE = (f"0123abcd-{number}-89abcdef" for number in range(1, 5))
+OLD, USED, DEAD, LIVE, NEWCOMER = (f"0123abcd-{number}-89abcdef" for number in range(1, 6))
 VERSIONS = 12
 
 
@@ -202,7 +202,7 @@ def age(path, days):
 
 
 def test_a_sweep_removes_the_dead_and_leaves_kept_versions_and_the_live(littered):
-    found = sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=False)
+    found = sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=False)
     assert (found.removed_files, found.removed_bytes, found.attempts) == (1, 3, (DEAD,))
     assert folders(littered) == [OLD, USED, LIVE]
     assert [log.load(littered, number).files for number in (0, 1)] == [version(0, OLD).files, version(1, USED).files]
@@ -210,29 +210,38 @@ def test_a_sweep_removes_the_dead_and_leaves_kept_versions_and_the_live(littered
 
 def test_a_sweep_names_the_dead_before_it_removes_them(littered):
     with armed(dying_at("parquet.sweep.named")), pytest.raises(Died):
-        sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=False)
+        sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=False)
     assert (log.newest(littered).swept, log.newest(littered).version) == ((DEAD,), 2)
     assert folders(littered) == [OLD, USED, DEAD, LIVE]
 
 
 def test_a_sweep_that_died_is_finished_by_the_next(littered):
     with armed(dying_at("parquet.sweep.named")), pytest.raises(Died):
-        sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=False)
-    sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=False)
+        sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=False)
+    sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=False)
     assert folders(littered) == [OLD, USED, LIVE]
     assert log.newest(littered).version == 2
+
+
+def test_a_sweep_leaves_a_run_that_began_after_it_listed(littered):
+    def ask():
+        put_files(littered, NEWCOMER)
+        return frozenset({LIVE})
+
+    assert sweep(littered, ask, keep_days=7, dry_run=False).attempts == (DEAD,)
+    assert folders(littered) == sorted([OLD, USED, LIVE, NEWCOMER])
 
 
 def test_a_sweep_of_a_clean_table_makes_no_version(table):
     put_files(table, USED)
     log.append(table, version(0, USED))
-    assert sweep(table, frozenset(), keep_days=7, dry_run=False).attempts == ()
+    assert sweep(table, frozenset, keep_days=7, dry_run=False).attempts == ()
     assert log.versions(table) == [0]
 
 
 def test_versions_past_their_keeping_become_tombstones(littered):
     age(log.manifest_path(littered, 1), days=8)
-    found = sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=False)
+    found = sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=False)
     assert found.attempts == (OLD, DEAD)
     assert folders(littered) == [USED, LIVE]
     assert os.path.getsize(log.manifest_path(littered, 0)) == 0
@@ -243,7 +252,7 @@ def test_the_newest_version_is_kept_however_old_it_is(table):
     put_files(table, USED)
     log.append(table, version(0, USED))
     age(log.manifest_path(table, 0), days=1000)
-    sweep(table, frozenset(), keep_days=0, dry_run=False)
+    sweep(table, frozenset, keep_days=0, dry_run=False)
     assert (folders(table), log.newest(table)) == ([USED], version(0, USED))
 
 
@@ -252,28 +261,28 @@ def test_a_file_that_an_old_and_a_kept_version_name_is_kept(table):
     log.append(table, version(0, OLD))
     log.append(table, version(1, OLD, USED))
     age(log.manifest_path(table, 1), days=8)
-    sweep(table, frozenset(), keep_days=7, dry_run=False)
+    sweep(table, frozenset, keep_days=7, dry_run=False)
     assert folders(table) == [OLD, USED]
 
 
 def test_a_sweep_leaves_foreign_folders_alone(littered):
     strangers = ["_spark_metadata", "day=2024-09-20", "notes"]
     put_files(littered, *strangers)
-    sweep(littered, frozenset(), keep_days=7, dry_run=False)
+    sweep(littered, frozenset, keep_days=7, dry_run=False)
     assert folders(littered) == sorted([OLD, USED, *strangers])
 
 
 def test_a_dry_run_counts_and_changes_nothing(littered):
     before = (names(littered), folders(littered))
-    assert sweep(littered, frozenset({LIVE}), keep_days=7, dry_run=True).attempts == (DEAD,)
+    assert sweep(littered, lambda: frozenset({LIVE}), keep_days=7, dry_run=True).attempts == (DEAD,)
     assert (names(littered), folders(littered)) == before
 
 
 def test_a_table_that_was_never_published_is_left_for_its_next_run(table):
     put_files(table, DEAD, LIVE)
-    found = sweep(table, frozenset({LIVE}), keep_days=0, dry_run=False)
+    found = sweep(table, lambda: frozenset({LIVE}), keep_days=0, dry_run=False)
     assert (found.attempts, len(found.notes), folders(table)) == ((), 1, [DEAD, LIVE])
-    assert sweep(table, frozenset({LIVE}), keep_days=0, dry_run=True).attempts == (DEAD,)
+    assert sweep(table, lambda: frozenset({LIVE}), keep_days=0, dry_run=True).attempts == (DEAD,)
 
 
 def test_a_publish_between_look_and_sweep_is_seen(littered, monkeypatch):
@@ -286,7 +295,7 @@ def test_a_publish_between_look_and_sweep_is_seen(littered, monkeypatch):
         append(table, manifest)
 
     monkeypatch.setattr(log, "append", race)
-    sweep(littered, frozenset(), keep_days=7, dry_run=False)
+    sweep(littered, frozenset, keep_days=7, dry_run=False)
     assert folders(littered) == [OLD, USED, DEAD]
     assert (log.newest(littered).files, log.newest(littered).swept) == (version(2, DEAD).files, (LIVE,))
 
@@ -295,8 +304,8 @@ def test_a_publish_between_look_and_sweep_is_seen(littered, monkeypatch):
 def test_what_a_killed_writer_left_in_the_log_is_removed_after_a_day(littered, name):
     leftover = os.path.join(log.log_folder(littered), name)
     open(leftover, "w").close()
-    sweep(littered, frozenset(), keep_days=7, dry_run=False)
+    sweep(littered, frozenset, keep_days=7, dry_run=False)
     assert name in names(littered)
     age(leftover, days=2)
-    sweep(littered, frozenset(), keep_days=7, dry_run=False)
+    sweep(littered, frozenset, keep_days=7, dry_run=False)
     assert name not in names(littered)

@@ -78,7 +78,7 @@ def test_an_adopted_table_is_given_back_and_replaced_rows_are_counted_before_the
     told = "1 change row under 1 name that no receipt names"
     assert told not in command("tidy", "--dry-run")
     assert f"{told} would be removed" in command("tidy", "--dry-run", "--keep-days", "0")
-    swept = json.loads(command("tidy", "--keep-days", "0", "--output", "json"))["targets"]["postgres:devices"]
+    swept = json.loads(command("tidy", "--keep-days", "0", "--yes", "--output", "json"))["targets"]["postgres:devices"]
     assert (swept["change_rows"], len(swept["names"])) == (1, 1)
-    assert told not in command("tidy", "--keep-days", "0")
+    assert told not in command("tidy", "--keep-days", "0", "--yes")
     assert table() == {1: "camera", 2: "phone", 3: "tablet"}

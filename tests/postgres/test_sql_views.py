@@ -73,7 +73,7 @@ def test_an_older_snapshot_keeps_the_old_rows_of_a_period_that_is_replaced(week)
         assert ids(now) == sorted(["corrected-2", *(one for one in before if not one.startswith(WEEK[0]))])
         db.rollback()
     assert len(week.database.tables(f"{PERIOD}%")) == 4
-    week.store.tidy(week.target, frozenset(), keep_days=0, dry_run=False)
+    week.store.tidy(week.target, frozenset, keep_days=0, dry_run=False)
     assert week.database.tables(f"{PERIOD}%") == [PERIOD]
     assert "corrected-2" in [row["id"] for row in week.records()]
 
@@ -92,7 +92,7 @@ def test_an_older_snapshot_reads_through_a_freeze(week):
         before = ids(now)
         week.store.freeze(week.target, "2023", ["2023_w45", "2023_w46"], week.project.ledger.id)
         assert ids(db) == ids(now) == before
-    week.store.tidy(week.target, frozenset(), keep_days=0, dry_run=False)
+    week.store.tidy(week.target, frozenset, keep_days=0, dry_run=False)
     assert week.database.tables(f"{VIEW}%") == [VIEW, "lake__out__2023"]
     assert [week.run(day).state for day in (*WEEK, NEXT)] == ["skipped"] * 3
 

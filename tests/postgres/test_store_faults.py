@@ -258,7 +258,7 @@ def test_killed_processes_lose_and_double_nothing_and_leave_nothing(database, tm
             assert world.run(day).state in ("published", "skipped")
             story.check(database)
     story.check_ledger()
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert relations(database) == before
     told(outcomes, f"process kills ({reader.polls} polls of a reader)")
 

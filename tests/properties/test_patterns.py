@@ -151,7 +151,7 @@ class Told:
         for world in self.worlds:
             # Delta's own vacuum is slow, and keeps files for a week: only a view of versions is ours to sweep.
             if world.kind != "delta" or self.case.besides == ("point",):
-                world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+                world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
 
     def on_meddle(self, day):
         there = any(row["day"] == date.fromisoformat(day) for row in self.oracle.seen())

@@ -170,7 +170,7 @@ class Story:
             if self.random.random() < 0.3:
                 with_spark_settings(world.spark, f"VACUUM delta.`{world.table()}` RETAIN 0 HOURS")
         else:
-            world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+            world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
         assert world.sight().ended == ended
 
     def meddle(self):

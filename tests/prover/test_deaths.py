@@ -108,7 +108,7 @@ def test_81_death_while_a_target_is_taken_over(make_world, copies_of, thorough):
 @pytest.mark.stores("parquet")
 def test_81_death_while_leftovers_are_swept(make_world, copies_of, thorough):
     def script(world):
-        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
         world.run(DAY)
 
     world = make_world(script=script)

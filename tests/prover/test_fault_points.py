@@ -100,7 +100,7 @@ def pass_over_a_history(make):
     for ids in (["a"], ["b"]):
         world.put(DAY, ids)
         world.run(DAY)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
 
 
 def pass_over_batches(make):
@@ -190,7 +190,7 @@ def pass_over_a_database(make):
 
     with armed(dying_at("publish.before")), pytest.raises(Died):
         world.run(DAY)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     world.run(DAY)
     release(world.store, world.project.ledger, world.target)
     take_over(world.store, world.project.ledger, world.target)
@@ -211,7 +211,7 @@ def pass_over_sql_views(make):
         older.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         older.execute("SELECT 1")
         world.run("2023-01-02", force=True)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     world.store.add_column(world.target, "note", "string", world.project.ledger.id)
     versions = make(pattern=twice.proxy(keep=2))
     for day in (DAY, NEXT):
@@ -272,7 +272,7 @@ def pass_over_a_log(table, reached):
     with armed(hook):
         table.run(DAY, 1)
         table.stage(table.work(DAY, name(3)))
-        sweep(table.table, frozenset(), keep_days=0, dry_run=False)
+        sweep(table.table, frozenset, keep_days=0, dry_run=False)
 
 
 def test_every_point_that_needs_no_jvm_is_reached(tmp_path):

@@ -110,6 +110,6 @@ def test_a_tidy_leaves_files_of_an_adopted_table_that_no_version_names(world):
     for draft in drafts:
         draft.write_bytes(b"not ours")
     world.run(DAYS[0])
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert all(draft.exists() for draft in drafts)
     assert table(world) == {**OLD, **INPUTS[DAYS[0]]}

@@ -86,8 +86,8 @@ def test_a_period_that_is_being_frozen_takes_nothing(visits):
 def test_tables_that_were_frozen_are_removed_once_no_kept_version_names_them(visits):
     freeze(visits)
     before = visits.rows()
-    visits.store.tidy(visits.target, frozenset(), keep_days=0, dry_run=False)
-    visits.store.tidy(visits.target, frozenset(), keep_days=0, dry_run=False)
+    visits.store.tidy(visits.target, frozenset, keep_days=0, dry_run=False)
+    visits.store.tidy(visits.target, frozenset, keep_days=0, dry_run=False)
     assert not (visits.table() / "2023_w45").exists()
     assert visits.rows() == before
 

@@ -71,7 +71,7 @@ def run_all(world, days=DAYS):
         world.run(day)
 
 
-def tidied(world, live=frozenset(), *, keep_days=0, dry_run=False):
+def tidied(world, live=frozenset, *, keep_days=0, dry_run=False):
     return world.store.tidy(world.target, live, keep_days=keep_days, dry_run=dry_run)
 
 

@@ -77,7 +77,7 @@ def test_77_retention_never_drops_the_one_behind_the_name(make_world):
         publish(world, day, [day])
     assert [one.slot for one in versions(world)] == [world.slot(day) for day in DAYS[2:]]
     assert ids(world) == [DAYS[3]]
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert ids(world) == [DAYS[3]]
     point(world, 1)
     assert ids(world) == [DAYS[2]]

@@ -115,7 +115,7 @@ def test_a_tidy_that_pauses_does_not_take_the_files_of_a_later_replay(make_world
             world.twin().run(D21)
 
     with armed(once_at("parquet.sweep.named", replay)):
-        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert not world.sight().ended
     assert table(world) in ({"a": "21", "b": "20", "c": "22"}, {"a": "20", "b": "20", "z": "21", "c": "22"})
 

@@ -391,7 +391,7 @@ def test_a_table_keeps_its_versions_for_as_long_as_the_pattern_says(phones):
 @pytest.mark.needs("KeepsVersions")
 @pytest.mark.stores("parquet")
 def test_a_tidy_keeps_the_versions_that_a_replay_may_need(all_days):
-    all_days.store.tidy(all_days.target, frozenset(), keep_days=0, dry_run=False)
+    all_days.store.tidy(all_days.target, frozenset, keep_days=0, dry_run=False)
     all_days.run(D22, force=True)
     assert versions(all_days)[:2] == [0, 1]
     assert table(all_days) == after(*DAYS)

@@ -259,11 +259,24 @@ def test_tidy_removes_what_nobody_came_back_for(stepping):
     world = stepping()
     with armed(killed_after(2)), pytest.raises(Died):
         world.run(DAY)
-    assert world.project.kept.tidy([world.slot(DAY)], keep_days=0, dry_run=False) == 0
-    assert world.project.kept.tidy([], keep_days=7, dry_run=False) == 0
-    assert world.project.kept.tidy([], keep_days=0, dry_run=True) == 1
-    assert world.project.kept.tidy([], keep_days=0, dry_run=False) == 1
+    assert world.project.kept.tidy(lambda: [world.slot(DAY)], keep_days=0, dry_run=False) == 0
+    assert world.project.kept.tidy(list, keep_days=7, dry_run=False) == 0
+    assert world.project.kept.tidy(list, keep_days=0, dry_run=True) == 1
+    assert world.project.kept.tidy(list, keep_days=0, dry_run=False) == 1
     assert kept(world) == []
+
+
+@pytest.mark.stores("memory")
+def test_tidy_leaves_the_steps_of_a_run_that_began_while_it_listed(stepping):
+    world = stepping()
+
+    def begin():
+        with armed(killed_after(2)), pytest.raises(Died):
+            world.run(DAY)
+        return []
+
+    assert world.project.kept.tidy(begin, keep_days=0, dry_run=False) == 0
+    assert kept(world) != []
 
 
 @pytest.mark.stores("memory")
@@ -280,5 +293,5 @@ def test_tidy_is_content_if_a_run_has_just_swept_what_it_saw(stepping, monkeypat
         return names
 
     monkeypatch.setattr(os, "listdir", listed)
-    assert world.project.kept.tidy([], keep_days=0, dry_run=False) == 0
+    assert world.project.kept.tidy(list, keep_days=0, dry_run=False) == 0
     assert kept(world) == []

@@ -120,8 +120,8 @@ def strip_receipts(world):
 def test_tidy_restates_receipts_and_changes_no_row(world):
     publish_days(world, 3)
     before = world.snapshot()
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=True)
     assert world.snapshot() == before
     assert world.sight().ended == {}
     assert world.run("2024-09-20").state == "skipped"

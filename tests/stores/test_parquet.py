@@ -38,7 +38,7 @@ def test_older_versions_are_read_until_tidy_buries_them(published):
     published.run("2024-09-20")
     old = published.store.read(published.target, version=0)
     assert sorted(row.id for row in old.collect()) == ["2024-09-20-a", "2024-09-20-b"]
-    swept = published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=False)
+    swept = published.store.tidy(published.target, frozenset, keep_days=0, dry_run=False)
     assert swept.removed_files > 0
     with pytest.raises(twice.Fenced, match="not kept"):
         published.store.read(published.target, version=0)
@@ -49,7 +49,7 @@ def test_older_versions_are_read_until_tidy_buries_them(published):
 def test_versions_within_their_keeping_stay(published):
     published.put("2024-09-20", ["new"])
     published.run("2024-09-20")
-    swept = published.store.tidy(published.target, frozenset(), keep_days=7, dry_run=False)
+    swept = published.store.tidy(published.target, frozenset, keep_days=7, dry_run=False)
     assert swept.removed_files == 0
     assert published.store.read(published.target, version=0).count() == 2
 
@@ -65,9 +65,9 @@ def b_replaced_beside_a(make_world):
 def test_a_tidy_removes_single_files_whose_rows_were_replaced_and_leaves_their_neighbours(make_world):
     world = b_replaced_beside_a(make_world)
     assert world.litter() == 1
-    asked = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True)
+    asked = world.store.tidy(world.target, frozenset, keep_days=0, dry_run=True)
     assert (asked.removed_files, world.litter()) == (2, 1)  # a file and its checksum
-    assert world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False) == asked
+    assert world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False) == asked
     assert world.litter() == 0
     assert world.rows() == [("a", "2024-09-20"), ("b", "2024-09-21")]
 
@@ -81,12 +81,12 @@ def test_a_version_that_is_restored_while_a_tidy_buries_it_keeps_its_files(make_
         manifest.append(str(world.table()), replace(manifest.successor(newest, "restore"), files=old.files))
 
     with armed(once_at("parquet.sweep.buried", restore)):
-        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert world.rows() == [("a", "2024-09-20"), ("b", "2024-09-20")]
 
 
 def test_numbers_of_buried_versions_are_never_used_again(published):
-    published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=False)
+    published.store.tidy(published.target, frozenset, keep_days=0, dry_run=False)
     before = manifest.versions(str(published.table()))
     published.run("2024-09-20", force=True)
     assert manifest.versions(str(published.table()))[: len(before)] == before
@@ -97,7 +97,7 @@ def test_a_dry_run_names_what_it_would_remove_and_removes_nothing(published):
     with armed(dying_at("publish.before")), pytest.raises(Died):
         published.run("2024-09-20", force=True)
     before = published.litter()
-    swept = published.store.tidy(published.target, frozenset(), keep_days=0, dry_run=True)
+    swept = published.store.tidy(published.target, frozenset, keep_days=0, dry_run=True)
     assert (len(swept.attempts), published.litter()) == (1, before)
     assert before > 0
 

@@ -159,11 +159,11 @@ def test_nobody_waits_for_a_task_that_does_not_count_and_still_writes(world):
         with at_publish(lambda: other.execute(WASTE.format(staged(world)[0]))):
             assert world.run(DAY).rows == ROWS
         assert totals(world)[:2] == (ROWS, ROWS)
-        busy = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        busy = world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
         assert busy.notes == ("1 staged tables are still written to, by tasks of a run that ended",)
         other.commit()
     assert totals(world)[:2] == (ROWS, ROWS)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert leftovers(world) == 0
 
 
@@ -190,7 +190,7 @@ def test_several_new_tables_are_filled_at_once_and_leave_nothing(world):
     with armed(dying_at("publish.before")), pytest.raises(Died):
         world.run(DAY)
     assert leftovers(world) > 2
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert leftovers(world) == 0
     assert world.run(DAY).rows == ROWS + ROWS // 2
     assert world.database.execute('select count(*) from "lake__out__orders"') == [(ROWS,)]
@@ -222,7 +222,7 @@ def test_a_death_around_a_new_table_leaves_it_whole_or_not_there(world, point):
     assert there == (point == "postgres.commit.after")
     world.run(DAY)
     assert totals(world)[:2] == (ROWS, ROWS)
-    world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert leftovers(world) == 0
 
 
@@ -256,10 +256,10 @@ def test_what_a_dead_attempt_staged_is_swept_and_the_living_keep_theirs(either_w
         world.run(DAY)
     assert leftovers(world) == count
     living = frozenset([staged(world)[0].strip(chr(34)).split("_", 3)[3].rsplit("_", 2)[0]])
-    assert world.store.tidy(world.target, living, keep_days=0, dry_run=False).removed_files == 0
-    assert world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=True).removed_files == count
+    assert world.store.tidy(world.target, lambda: living, keep_days=0, dry_run=False).removed_files == 0
+    assert world.store.tidy(world.target, frozenset, keep_days=0, dry_run=True).removed_files == count
     assert leftovers(world) == count
-    swept = world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+    swept = world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
     assert (swept.removed_files, leftovers(world)) == (count, 0)
     assert world.run(DAY).rows == ROWS
 
@@ -283,11 +283,23 @@ def test_frames_are_kept_in_a_history_in_the_types_of_the_table(world):
     assert found() == before
 
 
+def test_a_run_that_began_while_a_tidy_listed_keeps_what_it_stages(either_world):
+    world = either_world
+
+    def begin():
+        with armed(dying_at("publish.before")), pytest.raises(Died):
+            world.run(DAY)
+        return frozenset()
+
+    assert world.store.tidy(world.target, begin, keep_days=0, dry_run=False).attempts == ()
+    assert leftovers(world) == world.staged_tables
+
+
 def test_an_attempt_that_was_swept_while_it_slept_is_refused(either_world):
     world = either_world
 
     def sweep():
-        world.store.tidy(world.target, frozenset(), keep_days=0, dry_run=False)
+        world.store.tidy(world.target, frozenset, keep_days=0, dry_run=False)
 
     with at_publish(sweep), pytest.raises(NotPublished, match="swept"):
         world.run(DAY)

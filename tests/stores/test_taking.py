@@ -387,7 +387,7 @@ def test_readers_and_maintenance_pass_over_bodies(filled):
         filled.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         spark.sql(f"VACUUM {table} RETAIN 0 HOURS")
         filled.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-    filled.store.tidy(filled.target, frozenset(), keep_days=0, dry_run=False)
+    filled.store.tidy(filled.target, frozenset, keep_days=0, dry_run=False)
     assert filled.store.beside(filled.target, "one") == b"1"
     assert len(filled.records()) == 3
     if hasattr(filled.store, "inspect"):

@@ -216,13 +216,17 @@ def release_command(target: str, yes: bool, folder: str | None, output: str) -> 
 @click.argument("name", required=False)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--keep-days", type=float, help="How long replaced versions and rows are kept. [default: tidy.keep_days]")
+@click.option("--yes", is_flag=True, help="Do not ask before versions go that tidy.keep_days would keep.")
 @project_option
 @output_option
 @debug_option
-def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folder: str | None, output: str) -> None:
+def tidy_command(
+    name: str | None, dry_run: bool, keep_days: float | None, yes: bool, folder: str | None, output: str
+) -> None:
     """Remove leftovers of dead attempts, and versions past their keeping.
 
-    What a live run or a kept version uses is never removed. Of a history, change rows that no receipt names go.
+    What a live run or a kept version uses is never removed. Of a history, change rows that no receipt names go. A version
+    that is removed cannot be restored: fewer days than tidy.keep_days need a yes.
 
     \b
     Examples:
@@ -230,7 +234,14 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
       twice tidy visits --keep-days 30
     """
     project = opened(folder, only_looking=dry_run)
-    kept = float(project.settings["tidy.keep_days"]) if keep_days is None else keep_days
+    configured = float(project.settings["tidy.keep_days"])
+    kept = configured if keep_days is None else keep_days
+    if not kept >= 0:
+        raise Misuse(
+            f"--keep-days must be 0 or more, not {kept:g}.",
+            "Nothing was removed.",
+            "0 keeps no version but the newest, so that nothing can be restored.",
+        )
     chosen = pipelines_named(project, name)
     for pipeline in chosen:
         owner = project.store(pipeline.target.store).look(pipeline.target.name).owner
@@ -238,9 +249,12 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
             raise Misuse(
                 f"{pipeline.target.text} belongs to another ledger ({owner[:8]}).", fix="Tidy it from its own project."
             )
+    if kept < configured and not dry_run:
+        lost = f"replaced {kept:g} to {configured:g} days ago"
+        confirm(f"Remove versions that were {lost}? They cannot be restored then.", yes=yes)
     found = {
         p.target.text: project.store(p.target.store).tidy(
-            p.target.name, project.ledger.live_attempts(), keep_days=kept, dry_run=dry_run
+            p.target.name, project.ledger.live_attempts, keep_days=kept, dry_run=dry_run
         )
         for p in chosen
     }
@@ -250,8 +264,9 @@ def tidy_command(name: str | None, dry_run: bool, keep_days: float | None, folde
         found[pipeline.target.text] = replace(
             before, removed_files=before.removed_files + bodies, removed_bytes=before.removed_bytes + size
         )
-    live = [lease.name for lease in project.ledger.live_leases()]
-    steps = project.kept.tidy(live, keep_days=kept, dry_run=dry_run)
+    steps = project.kept.tidy(
+        lambda: [lease.name for lease in project.ledger.live_leases()], keep_days=kept, dry_run=dry_run
+    )
     if output == "json":
         targets = {target: asdict(swept) for target, swept in found.items()}
         print_json({"dry_run": dry_run, "targets": targets, "steps": steps})

@@ -208,7 +208,7 @@ class ProjectWorld:
         if self.subject.kind == "delta":
             return
         with self.entered() as project:
-            project.store(target.store).tidy(target.name, frozenset(), keep_days=0, dry_run=False)
+            project.store(target.store).tidy(target.name, frozenset, keep_days=0, dry_run=False)
 
     def litter(self) -> int:
         """Count the data files that a clean run, tidied, would not have left.

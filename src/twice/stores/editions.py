@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from twice.abilities import LiveAttempts
+from twice.faults import reach
 from twice.runs import is_of
 from twice.sight import Sight
 
@@ -23,17 +25,19 @@ def says_all(sight: Sight) -> bool:
     return all(receipt.history for receipt in sight.receipts.values())
 
 
-def uncounted(kept: Mapping[str, str], sight: Sight, live: frozenset[str], keep_days: float) -> tuple[str, ...]:
+def uncounted(kept: Mapping[str, str], sight: Sight, live: LiveAttempts, keep_days: float) -> tuple[str, ...]:
     """Return the names that may go, of those under which rows are kept since some moment; very old ones do not tell it."""
     if not says_all(sight):
         return ()
+    reach("sweep.listed")
+    alive = live()
     named = {name for receipt in sight.receipts.values() for name in (receipt.history, receipt.adopted)}
     limit = datetime.now(UTC) - timedelta(days=keep_days)
     return tuple(
         sorted(
             name
             for name, moment in kept.items()
-            if name not in named and not is_of(name, live) and (not moment or datetime.fromisoformat(moment) < limit)
+            if name not in named and not is_of(name, alive) and (not moment or datetime.fromisoformat(moment) < limit)
         )
     )
 

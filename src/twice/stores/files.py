@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from twice.abilities import DeliversFiles, Delivery, Opening, Rows, Staged, Store, Swept, Work
+from twice.abilities import DeliversFiles, Delivery, LiveAttempts, Opening, Rows, Staged, Store, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt
@@ -150,13 +150,14 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
         """Delivered files are read by whoever gets them."""
         raise Misuse(f"files:{name} is a folder of delivered files.", fix="Read them with twice.files(...).")
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Remove what dead attempts left beside the log."""
         folder = os.path.join(self.table(name), _READY)
         current = log.newest(self.table(name))
         due = {_attempt_of(current, file) for file in current.files}
-        staged = filter(is_attempt, os.listdir(folder)) if os.path.isdir(folder) else ()
-        dead = tuple(sorted(set(staged) - live - due))
+        staged = set(filter(is_attempt, os.listdir(folder)) if os.path.isdir(folder) else ())
+        reach("sweep.listed")
+        dead = tuple(sorted(staged - live() - due))
         paths = [
             os.path.join(at, one)
             for attempt in dead

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from twice.abilities import Editions, KeepsHistory, Rows, Staged, Swept, Work
+from twice.abilities import Editions, KeepsHistory, LiveAttempts, Rows, Staged, Swept, Work
 from twice.columns import ColumnPolicy
 from twice.errors import Conflict
 from twice.faults import reach
@@ -98,7 +98,7 @@ class Histories(KeepsHistory):
         return history if says_all(self.look(name)) and _kept(self.look(history)) else ""
 
     def tidy_history(
-        self: Any, name: str, history: str, live: frozenset[str], *, keep_days: float, dry_run: bool
+        self: Any, name: str, history: str, live: LiveAttempts, *, keep_days: float, dry_run: bool
     ) -> Swept:
         """Take away change rows that count for nothing; of a table that was never published none can be told."""
         kept = _kept(self.look(history))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from twice.abilities import Swept
+from twice.abilities import LiveAttempts, Swept
 from twice.errors import Conflict
 from twice.faults import reach
 from twice.runs import is_attempt, is_of
@@ -37,7 +37,7 @@ class _Used:
     with_members: frozenset[str]
 
 
-def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+def sweep(table: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
     """Remove what no kept version and no live attempt uses."""
     while True:
         current = log.newest(table)
@@ -45,8 +45,11 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
             return _sweep_unborn(table, live, dry_run=dry_run)
         expired = _expired(table, current, keep_days)
         used = _used(table, current, expired)
-        dead = tuple(sorted(a for a in _attempts_staged(table) if a not in used.attempts and not is_of(a, live)))
-        replaced = list(_files_replaced(table, used, live))
+        staged = list(_attempts_staged(table))
+        reach("sweep.listed")
+        alive = live()
+        dead = tuple(sorted(a for a in staged if a not in used.attempts and not is_of(a, alive)))
+        replaced = list(_files_replaced(table, used, alive))
         files = [*_files_of(table, dead), *replaced]
         found = Swept(len(files), sum(map(_size, files)), dead)
         if dry_run:
@@ -71,9 +74,11 @@ def sweep(table: str, live: frozenset[str], *, keep_days: float, dry_run: bool) 
         return found
 
 
-def _sweep_unborn(table: str, live: frozenset[str], *, dry_run: bool) -> Swept:
+def _sweep_unborn(table: str, live: LiveAttempts, *, dry_run: bool) -> Swept:
     """A table that was never published has no log to name attempts in: leave what may be alive."""
-    dead = tuple(a for a in _attempts_staged(table) if not is_of(a, live))
+    staged = list(_attempts_staged(table))
+    alive = live()
+    dead = tuple(a for a in staged if not is_of(a, alive))
     note = ("the table was never published, so staging was left for its next run",) if dead and not dry_run else ()
     return Swept(attempts=dead if dry_run else (), notes=note)
 

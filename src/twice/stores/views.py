@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from twice.abilities import PointedAt, Rows, Swept, Work
+from twice.abilities import LiveAttempts, PointedAt, Rows, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, Slot, digest
@@ -56,7 +56,7 @@ class TablesInFolders(Protocol):
     def refuse_table(self, name: str) -> None:
         """Refuse a name that is a table already: it cannot become a view."""
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Remove leftovers."""
 
     def take_over(self, name: str, base: Sight, owner: str, keep_days: int = 0) -> None:
@@ -155,7 +155,7 @@ class Views:
         return frames.kept(self.engine.spark, self.table(name), seen, unite)
 
     def tidy_view(
-        self: TablesInFolders, name: str, view: Manifest, live: frozenset[str], *, keep_days: float, dry_run: bool
+        self: TablesInFolders, name: str, view: Manifest, live: LiveAttempts, *, keep_days: float, dry_run: bool
     ) -> Swept:
         """Sweep what no kept version of the view names, and the tables that it unites."""
         swept = [sweep(self.table(name), live, keep_days=keep_days, dry_run=dry_run)]

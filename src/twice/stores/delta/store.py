@@ -21,6 +21,7 @@ from twice.abilities import (
     Inspects,
     KeepsVersions,
     Merges,
+    LiveAttempts,
     Opening,
     PointsAtVersions,
     Repeats,
@@ -404,7 +405,7 @@ class DeltaStore(
         # Delta's plan names the table, and knows no options: cached rows would be those of an older version.
         return told_apart(rows, table, version, content_of_files([self.newest_entry(name)]))
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Restate receipts that would go with the cleaned log, and let Delta vacuum the table."""
         table = self.table(name)
         view = self._view(name)

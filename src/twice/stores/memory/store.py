@@ -27,6 +27,7 @@ from twice.abilities import (
     KeepsHistory,
     KeepsVersions,
     Leaving,
+    LiveAttempts,
     LookBack,
     Merges,
     Opening,
@@ -470,7 +471,7 @@ class MemoryStore(
         chosen = self._newest(name) if version is None else self._tables[name][version]
         return [dict(row) for _, row in chosen.rows]
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Take away change rows that count for nothing: staged ones are gone with their attempt.
 
         Whoever planned before the head moves is refused, and keeps its rows anew; so none that goes is counted on.

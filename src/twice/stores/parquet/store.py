@@ -23,6 +23,7 @@ from twice.abilities import (
     Inspects,
     KeepsVersions,
     Merges,
+    LiveAttempts,
     NamesFiles,
     Opening,
     PointsAtVersions,
@@ -356,7 +357,7 @@ class ParquetStore(
         """Nothing is there to be looked at."""
         return ()
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Sweep the staging of dead attempts, and versions past their keeping."""
         view = view_at(self.table(name))
         if view:

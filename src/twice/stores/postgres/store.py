@@ -27,6 +27,7 @@ from twice.abilities import (
     KeepsBeside,
     KeepsHistory,
     Leaving,
+    LiveAttempts,
     LookBack,
     Merges,
     Opening,
@@ -376,7 +377,7 @@ class PostgresStore(
         """Nothing is there to be looked at."""
         return ()
 
-    def tidy(self, name: str, live: frozenset[str], *, keep_days: float, dry_run: bool) -> Swept:
+    def tidy(self, name: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
         """Drop staged tables of dead attempts, and those behind a view that nobody needs; one that wakes up is refused."""
         table = self._name(name)
         from twice.stores.postgres import tidying

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from twice.abilities import Swept
+from twice.abilities import LiveAttempts, Swept
 from twice.faults import reach
 from twice.stores.postgres import histories, leftovers, views
 from twice.stores.postgres.bookkeeping import Books
@@ -48,11 +48,14 @@ from {members} m where m.view = %s and not m.shown and not m.kept
 """
 
 
-def tidy(url: str, name: Name, live: frozenset[str], *, dry_run: bool) -> Swept:
+def tidy(url: str, name: Name, live: LiveAttempts, *, dry_run: bool) -> Swept:
     """Drop the staged tables of attempts that do not live."""
     books = Books(name.schema)
     with connected(url) as connection:
-        dead = [one for one in leftovers.found(connection, name) if one[1] not in live]
+        staged = leftovers.found(connection, name)
+        reach("sweep.listed")
+        alive = live()
+        dead = [one for one in staged if one[1] not in alive]
         attempts = tuple(sorted({attempt for _, attempt, _ in dead}))
         if dry_run:
             return _swept(dead, [])
