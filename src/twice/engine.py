@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twice import jars
+from twice import jars, session_settings
 from twice.errors import Misuse
 from twice.explain import explain
 from twice.masks import NAMES_A_SECRET
@@ -81,17 +81,24 @@ class Engine:
         with self._starting:
             if self._spark is None:
                 self._spark = self._start()
+        if self._working_for_slot and not session_settings.is_held(self._spark):
+            session_settings.hold(self._spark)
         self._name_jobs(self._spark)
         return self._spark
 
+    @property
+    def _working_for_slot(self) -> bool:
+        return getattr(self._working, "name", None) is not None
+
     @contextmanager
     def working_for(self, slot: Slot, attempt: str) -> Iterator[None]:
-        """Let the Spark jobs of this thread bear the name of an attempt, so that Spark's own pages show it."""
+        """Let the Spark jobs of this thread bear the name of an attempt, and its sessions have the settings that a run needs."""
         work = self._working
         before = getattr(work, "name", None)
         work.name, work.were = (attempt, f"{slot.pipeline} {slot.label}"), None
         try:
-            yield
+            with session_settings.watched():
+                yield
         finally:
             if work.were is not None and self._spark is not None:
                 _set_job_names(self._spark, work.were)
@@ -100,7 +107,7 @@ class Engine:
     def _name_jobs(self, spark: SparkSession) -> None:
         """Name the jobs of the attempt that this thread works for, once; without a JVM at hand nothing is named."""
         work = self._working
-        if getattr(work, "name", None) is None or work.were is not None:
+        if not self._working_for_slot or work.were is not None:
             return
         work.were = _job_names(spark)
         _set_job_names(spark, work.name)

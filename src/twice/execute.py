@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from twice import ingests
+from twice import ingests, session_settings
 from twice.abilities import NamesFiles, Rows, Staged, Store, Work
 from twice.considered import Considered, Look, Part, consider, reconsider
 from twice.decide import Asked
@@ -458,6 +458,8 @@ class _Attempt:
             computed = parts[:1] if self.job.pattern.keeps_history else parts
             rows = [self._rows(part) for part in (_by_time(parts) if plan.draft else computed)]
             whole = rows if plan.draft else rows[0] if len(rows) == 1 else self.store.unite(rows)
+            # Rows are evaluated as they are written: a transform may have changed its session, or brought another.
+            session_settings.hold_all(rows)
             reach("rows.ready")
             staged = plan.stage.act(self.store, work, whole)
         except Conflict:

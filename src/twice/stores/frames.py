@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LAYOUT = "_twice_by_"
 _KEPT = "_twice_kept"
 _COUNTS_SECONDS = 120.0
+_NEVER_SILENT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
 def stray_count(rows: DataFrame, condition: str) -> int:
@@ -268,7 +269,8 @@ def read_parquet(spark: SparkSession, paths: Sequence[str], schema: str) -> Data
     struct = StructType.fromJson(json.loads(schema))
     if not paths:
         return spark.createDataFrame([], struct)
-    reader = spark.read.schema(struct).options(**{"recursiveFileLookup": "true", OPTION: content_of_files(paths)})
+    options = {"recursiveFileLookup": "true", **_NEVER_SILENT, OPTION: content_of_files(paths)}
+    reader = spark.read.schema(struct).options(**options)
     return reader.parquet(*(spark_path(path) for path in paths))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twice import merges
 from twice.abilities import Editions
+from twice.errors import NotPublished
 from twice.merges import (
     MergeRule,
     changes_text,
@@ -286,6 +287,20 @@ def from_history(
     after = F.col(_AFTER)
     values = [F.col(quoted(name)) if name in rule.keys else after[name].alias(name) for name in columns]
     return joined.select(*values, after.isNull().alias(GONE))
+
+
+def refuse_other_count(written: int, expected: int | None) -> None:
+    """Refuse what was written in place of some files if it is not as many rows as they held, and came, and went.
+
+    Raises:
+        NotPublished: Rows were not read, or were read twice.
+    """
+    if expected not in (None, written):
+        raise NotPublished(
+            f"{written} rows were written where {expected} were called for.",
+            "Rows of the table were not read, or were read twice. Nothing was published, and the target is as it was.",
+            "Run: twice check",
+        )
 
 
 def _steps(numbered: DataFrame, columns: Sequence[str], rule: MergeRule) -> DataFrame:

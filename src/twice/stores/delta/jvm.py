@@ -412,6 +412,17 @@ class Transaction:
         added = [action for action in _each(actions) if _is(action, "AddFile") and action.deletionVector() is None]
         return [path for path in (str(action.path()) for action in added) if path not in removed]
 
+    def rows_gained(self, actions: Any) -> int | None:
+        """Tell by how many rows the table grows, if that was noted of all files that come or go."""
+        gained = 0
+        for action in _each(actions):
+            sign = 1 if _is(action, "AddFile") else -1 if _is(action, "RemoveFile") else 0
+            rows = _number(action.numLogicalRecords()) if sign else 0
+            if rows is None:
+                return None
+            gained += sign * rows
+        return gained
+
     def additions(self, actions: Any) -> list[Mapping[str, Any]]:
         """Return what the log will say of the files that the actions add."""
         return [json.loads(str(action.json()))["add"] for action in _each(actions) if _is(action, "AddFile")]

@@ -47,7 +47,21 @@ class MergesRows(Stages):
             changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
         )
         reach("delta.files.written")
-        return Staged(source.given, handle=Written(transaction, actions, "rows"), notes=notes)
+        staged = Staged(source.given, handle=Written(transaction, actions, "rows"), notes=notes)
+        return self._counted_again(work, staged, changes)
+
+    def _counted_again(self, work: Work, staged: Staged, changes: merging.Changes) -> Staged:
+        """Compare what the files that go held with what those that come hold, where both were noted."""
+        written: Written = staged.handle
+        gained = written.transaction.rows_gained(written.actions)
+        if gained is None:
+            return staged
+        try:
+            merging.refuse_other_count(gained, changes.inserted - changes.deleted)
+        except NotPublished:
+            self.discard(work, staged)
+            raise
+        return staged
 
     def _changed(
         self, work: Work, transaction: Transaction, files: Any, changes: merging.Changes, rule: MergeRule
@@ -127,12 +141,11 @@ class MergesRows(Stages):
             rows = merging.without(kept, changes, rule).unionByName(rows)
         actions = transaction.write(rows, {}, partition_by)
         written = sum(map(self._rows_in(work), transaction.added_files(actions)))
-        if before is not None and written != before + changes.inserted - changes.deleted:
+        try:
+            merging.refuse_other_count(written, None if before is None else before + changes.inserted - changes.deleted)
+        except NotPublished:
             self.discard(work, Staged(0, handle=Written(transaction, actions, "rows")))
-            raise NotPublished(
-                f"A replay of {source.given} rows wrote {written} rows, and {before + changes.inserted - changes.deleted} were to be.",
-                "Nothing was published, and the target is as it was.",
-            )
+            raise
         new = actions
         if transaction.exists:
             transaction.reads_all()

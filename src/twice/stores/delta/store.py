@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from twice import session_settings
 from twice.abilities import (
     Appends,
     FindsRepeats,
@@ -20,8 +21,8 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
-    Merges,
     LiveAttempts,
+    Merges,
     Opening,
     PointsAtVersions,
     Repeats,
@@ -173,7 +174,9 @@ class DeltaStore(
     def write_frozen(self, name: str, rows: Rows, by: str, held: Sight) -> None:
         """Write a table in one commit that carries all receipts."""
         transaction = Transaction(self.engine.spark, self.table(name))
-        actions = transaction.write(rows, {}, [by])
+        with session_settings.watched():
+            session_settings.hold(rows.sparkSession)
+            actions = transaction.write(rows, {}, [by])
         receipts = {slot: replace(receipt, first_version=0) for slot, receipt in held.receipts.items()}
         payload = Payload("freeze", held.owner, "rows", table_id=transaction.table_id)
         text = payload.carrying(replace(held, receipts=receipts)).to_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from twice import session_settings
 from twice.errors import Conflict
 from twice.sight import Sight
 from twice.slices import string_literal
@@ -73,7 +74,9 @@ def drop_batches(spark: Any, table: str, names: Iterable[str]) -> None:
     transaction = Transaction(spark, table)
     nothing = frames.read_parquet(spark, [], transaction.schema)
     condition = is_named(names)
-    actions = transaction.write(nothing, {"replaceWhere": condition}, transaction.partition_columns)
+    with session_settings.watched():
+        session_settings.hold(spark)
+        actions = transaction.write(nothing, {"replaceWhere": condition}, transaction.partition_columns)
     numbers = {RESTATED: max(transaction.last_version_of(RESTATED), 0) + 1}
     payload = Payload("tidy", "", "rows", table_id=transaction.table_id)
     with locked(spark, table) as lock:

@@ -6,6 +6,7 @@ published on the version that they were computed from, and on no other. A draft 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from twice.abilities import LookBack, Rows, Staged, Work
 from twice.errors import Conflict
 from twice.merges import MergeRule, changes_text
 from twice.sight import NO_TABLE
-from twice.stores import frames, merging, preparing
+from twice.stores import footers, frames, merging, preparing
 from twice.stores import manifest as log
 from twice.stores.manifest import DataFile, Manifest
 from twice.stores.parquet.staging import Scope, Stages
@@ -35,7 +36,8 @@ class MergesRows(Stages):
         touched = self._touched(work.name, base, changes.files)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         scope = replace(scope, removed=frozenset(file.path for file in touched))
-        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
+        written = kept.unionByName(changes.upserts)
+        staged = self._stage_merged(work, written, scope, layout, source, self._rows_after(work.name, touched, changes))
         return replace(staged, notes=changes.notes(source.given))
 
     def stage_draft(
@@ -54,7 +56,8 @@ class MergesRows(Stages):
         removed = frozenset(file.path for file in touched)
         scope = Scope("draft", current.schema, current.version, removed, start)
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
-        staged = self._stage_merged(work, kept.unionByName(changes.upserts), scope, layout, source)
+        written = kept.unionByName(changes.upserts)
+        staged = self._stage_merged(work, written, scope, layout, source, self._rows_after(work.name, touched, changes))
         return replace(staged, notes=changes.replay_notes(source.given, base), batches=source.batches)
 
     def stage_missing(
@@ -77,11 +80,23 @@ class MergesRows(Stages):
         fits, _ = frames.fitted(rows, base.schema, work, rule.besides)
         return base, preparing.prepared(fits, rule, layout), Scope("merge", base.schema, base.version)
 
+    def _rows_after(self, name: str, touched: Iterable[DataFile], changes: merging.Changes) -> int:
+        """Tell how many rows take the place of some files, by what their footers say."""
+        held = footers.row_count([os.path.join(self.table(name), file.path) for file in touched])
+        return held + changes.inserted - changes.deleted
+
     def _stage_merged(
-        self, work: Work, rows: Rows, scope: Scope, layout: Sequence[str], source: preparing.Source
+        self,
+        work: Work,
+        rows: Rows,
+        scope: Scope,
+        layout: Sequence[str],
+        source: preparing.Source,
+        expected: int | None = None,
     ) -> Staged:
         """Stage what a merge writes; it tells the rows of its source, and its partitions are nobody's own."""
         staged = self._stage(work, rows, scope, columns=layout)
+        merging.refuse_other_count(staged.rows, expected)
         return replace(staged, rows=source.given, partitions=(), notes=(changes_text(staged.rows, 0, 0, source.given),))
 
     def _touched(self, name: str, base: Manifest, found: Iterable[str]) -> tuple[DataFile, ...]:

@@ -132,8 +132,9 @@ class Stages(ABC):
 
 
 def _data_files(table: str, folder: str, slot: str, columns: Sequence[str]) -> Iterator[DataFile]:
-    """List what Spark wrote, with sizes and hashes."""
-    for place, _, names in os.walk(folder):
+    """List what Spark wrote, with sizes and hashes; what lies in hidden folders was written by tasks that did not commit."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [one for one in folders if "=" in one or not one.startswith(("_", "."))]
         partition = frames.partition_of_folder(os.path.relpath(place, folder), columns) if columns else ""
         for name in sorted(names):
             if name.startswith(("_", ".")):

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, ClassVar
 
+from twice import session_settings
 from twice.abilities import (
     Appends,
     FindsRepeats,
@@ -22,8 +23,8 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
-    Merges,
     LiveAttempts,
+    Merges,
     NamesFiles,
     Opening,
     PointsAtVersions,
@@ -180,7 +181,9 @@ class ParquetStore(
         """Write the files and one manifest that has all receipts."""
         attempt = new_attempt(held.owner, 0)
         work = Work(name=name, slot="", attempt=attempt, generation=0, base=Sight())
-        written: Written = self._stage(work, rows, Scope("merge"), columns=[by]).handle
+        with session_settings.watched():
+            session_settings.hold(rows.sparkSession)
+            written: Written = self._stage(work, rows, Scope("merge"), columns=[by]).handle
         frozen = Manifest(
             version=0,
             table_id=uuid.uuid4().hex,

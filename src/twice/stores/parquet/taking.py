@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from twice.abilities import Leaving, Rows, Staged, TakesIn, Work
 from twice.errors import Conflict
 from twice.slices import Slice
-from twice.stores import footers, frames, taking
+from twice.stores import footers, frames, merging, taking
 from twice.stores import manifest as log
 from twice.stores.manifest import DataFile, Manifest
 from twice.stores.parquet.staging import Stages
@@ -30,14 +30,16 @@ class Takes(Stages, TakesIn):
         come = taking.coming(rows, check, leaving)
         condition = taking.leaves(leaving, base.schema, work.name) if leaving and base.schema else ""
         touched = _touched(self, work.name, base, condition) if condition else _Touched()
-        written = come.rows
+        written, count = come.rows, None
         if touched.files:
+            written, count = frames.counted(written)
             there = self._rows_of(work.name, touched.files, frames.schema_text(rows))
             written = there.where(f"NOT coalesce({condition}, false)").unionByName(written)
         removed = frozenset(file.path for file in touched.files)
         staged = self._stage(work, written, replace(scope, name="merge", version=base.version, removed=removed))
         if leaving:
             leaving.refuse_unknown(come.unknown())
+        merging.refuse_other_count(staged.rows, touched.stay + count() if count else None)
         return replace(staged, rows=staged.rows - touched.stay, outside=come.stray())
 
 
