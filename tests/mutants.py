@@ -26,6 +26,7 @@ from twice.sources import files, marking
 from twice.stores import durable, editions, manifest, sweep
 from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
+from twice.stores.parquet import ParquetStore
 from twice.stores.postgres import publishing
 from ways import Clock
 
@@ -395,6 +396,45 @@ def publish_before_it_is_durable(patch):
 )
 def publish_before_the_stage_is_durable(patch):
     patch.setattr("twice.stores.parquet.staging._make_durable", lambda table, files: None)
+
+
+@mutant(
+    "the folders of staged files are not forced to disk",
+    by="power cut after the publish",
+    shows="slots that are not vouched for",
+    store="parquet",
+)
+def staged_names_not_on_disk(patch):
+    patch.setattr("twice.stores.parquet.staging.sync_folders", lambda paths: None)
+
+
+@mutant(
+    "the names of new folders that lead to a table are not forced to disk",
+    by="power cut after the publish",
+    shows="rows after a power cut",
+    store="parquet",
+)
+def way_to_the_table_not_on_disk(patch):
+    patch.setattr(manifest, "sync_way_to", lambda path: None)
+
+
+@mutant(
+    "a manifest's name is not forced to disk",
+    by="power cut after a change of hands",
+    shows="instead of 'another'",
+)
+def manifest_name_not_on_disk(patch):
+    patch.setattr(durable, "_confirm", lambda path: None)
+
+
+@mutant(
+    "a run that finds its receipt does not force its manifest's name to disk",
+    by="power cut after a death",
+    shows="rows after a power cut",
+    store="parquet",
+)
+def skipped_before_it_is_durable(patch):
+    patch.setattr(ParquetStore, "settle", lambda self, name: None)
 
 
 # ---------------------------------------------------------------- the log of a Delta table

@@ -21,6 +21,7 @@ from typing import Any
 import twice
 from core.samples import receipt_of, slot_of
 from databases import Database
+from disks import Disk
 from twice.abilities import Work
 from twice.errors import Busy, Conflict, Misuse, ProofGone, Stranger, TwiceError
 from twice.faults import Died, LostReply, armed, dying_at
@@ -929,6 +930,41 @@ def power_cut_after_the_stage(bench: Bench) -> None:
     finally:
         durable.os.fsync = real
     demand(lost, [], "staged files that a power cut would take")
+
+
+@way
+def power_cut_after_the_publish(bench: Bench) -> None:
+    """The power goes when a run has said *published*: its rows are there, and vouched for."""
+    world = put(bench.world(target="lake/deep/out"), d20=["a"], d21=["b"])
+    with Disk(world.folder).watched() as disk:
+        world.run(DAY)
+        world.run(NEXT)
+    left = replace(world, folder=disk.left(bench.new_folder()))
+    demand(sorted(left.sight().ended), [], "slots that are not vouched for")
+    demand(left.rows(), [("a", DAY), ("b", NEXT)], "rows after a power cut")
+
+
+@way
+def power_cut_after_a_death(bench: Bench) -> None:
+    """A run dies as its manifest gets its name; a later one says *skipped*, and the power goes: the rows are there."""
+    world = put(bench.world(), d20=["a"])
+    with Disk(world.folder).watched() as disk:
+        with armed(dying_at("parquet.manifest.linked")), suppress(Died):
+            world.run(DAY)
+        demand(world.run(DAY).state, "skipped", "what the later run says")
+    left = replace(world, folder=disk.left(bench.new_folder()))
+    demand(left.rows(), [("a", DAY)], "rows after a power cut")
+
+
+@way
+def power_cut_after_a_change_of_hands(bench: Bench) -> None:
+    """A table gets another owner, and the power goes: it still has that owner."""
+    folder = bench.new_folder()
+    table = Linked(folder)
+    table.run(DAY, 1)
+    with Disk(folder).watched() as disk:
+        log.take_over(table.table, Sight(version=0), "another")
+    demand(log.newest(str(disk.left(bench.new_folder()) / "lake" / "out")).owner, "another", "the owner")
 
 
 # ---------------------------------------------------------------- the log of a Delta table, without Spark

@@ -416,6 +416,8 @@ class _Attempt:
         except (NotPublished, Busy, Misuse):
             self.store.discard(work, staged)
             raise
+        except OutcomeUnknown:
+            raise  # it is visible, and what would be read back now is not what the disk holds
         except Exception as error:  # noqa: BLE001 - whatever broke, only the store knows whether it landed
             reply = f"lost ({explain(error)})"
         return self._settle(plan, work, staged, receipts, reply)

@@ -32,7 +32,7 @@ from twice.errors import Misuse, NotPublished
 from twice.faults import reach
 from twice.fingerprint import code_digest
 from twice.runs import Run, Slot, check_name, digest
-from twice.stores.durable import create_whole, sync_file, sync_folders
+from twice.stores.durable import keep_whole, sync_file, sync_folders, sync_way_to
 
 _DAY = 86_400.0
 
@@ -125,12 +125,12 @@ class Stager:
                 "Return its rows.",
             )
         os.makedirs(self._place, exist_ok=True)
-        sync_folders([self._place, os.path.dirname(self._place), os.path.dirname(os.path.dirname(self._place))])
+        sync_way_to(self._place)
         said = self._written(step, result)
         reach("step.output.written")
         self._look_again()
         try:
-            create_whole(marker, json.dumps(said).encode(), "step.marker")
+            keep_whole(marker, json.dumps(said).encode(), "step.marker")
         except FileExistsError:
             return  # another attempt was faster, and its output is as good
 

@@ -6,6 +6,7 @@ import pytest
 from pyarrow import parquet
 
 import twice
+from disks import Disk, failing_once_at
 from twice.errors import Misuse, NotPublished, ProofGone
 from twice.faults import Died, armed, dying_at
 from twice.prover import check, deaths_at_every_point
@@ -135,6 +136,18 @@ def test_52_changed_code_under_the_same_name(deliveries):
         world.run(day, force=True)
     assert names(world) == [f"{day}.csv" for day in DAYS]
     assert [len(lines(world, f"{day}.csv")) for day in DAYS] == [4, 5, 4]
+
+
+@pytest.mark.stores("parquet")
+@pytest.mark.parametrize("point", ["parquet.manifest.linked", "files.delivered"])
+def test_a_delivery_that_the_disk_did_not_confirm_is_unknown(deliveries, point):
+    world = deliveries("{execution_date}.csv", header=False)
+    with Disk(world.folder).watched() as disk:
+        with failing_once_at(point), pytest.raises(twice.OutcomeUnknown):
+            world.run("2024-09-20")
+        assert world.run("2024-09-20").state == "skipped"
+    left = disk.left(world.folder.parent / "left") / world.table().relative_to(world.folder)
+    assert len((left / "2024-09-20.csv").read_text().splitlines()) == 3
 
 
 @pytest.mark.stores("parquet")

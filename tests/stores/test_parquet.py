@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import twice
+from disks import failing_once_at
 from twice.faults import Died, armed, dying_at
 from twice.stores import manifest
 from worlds import once_at
@@ -52,6 +53,14 @@ def test_versions_within_their_keeping_stay(published):
     swept = published.store.tidy(published.target, frozenset, keep_days=7, dry_run=False)
     assert swept.removed_files == 0
     assert published.store.read(published.target, version=0).count() == 2
+
+
+def test_a_publish_that_the_disk_did_not_confirm_is_unknown_and_not_tried_again(published):
+    published.put("2024-09-20", ["new"])
+    with failing_once_at("parquet.manifest.linked") as tried, pytest.raises(twice.OutcomeUnknown, match="not confirm"):
+        published.run("2024-09-20")
+    assert len(tried) == 1
+    assert published.run("2024-09-20").state == "skipped"
 
 
 def b_replaced_beside_a(make_world):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from twice.abilities import KeepsBeside, label_taken
-from twice.stores.durable import create_whole, remove_temporary, sync_folders
+from twice.stores.durable import keep_whole, remove_temporary, sync_way_to
 
 _KEPT = os.path.join("_twice", "kept")
 
@@ -30,12 +30,12 @@ class Beside(KeepsBeside):
 
     def keep_beside(self, name: str, label: str, body: bytes) -> None:
         """Write a file that never changes, and force it to disk with its name."""
-        table, folder = self.table(name), self._folder(name)
+        folder = self._folder(name)
         os.makedirs(folder, exist_ok=True)
         # Always: a folder that somebody else made may not be on disk yet.
-        sync_folders([os.path.dirname(folder), table, os.path.dirname(table)])
+        sync_way_to(folder)
         try:
-            create_whole(self._path(name, label), body, "beside")
+            keep_whole(self._path(name, label), body, "beside")
         except FileExistsError:
             raise label_taken(label) from None
 

@@ -28,7 +28,7 @@ from twice.sources.marking import content_hash
 from twice.stores import frames
 from twice.stores import manifest as log
 from twice.stores.beside import Beside
-from twice.stores.durable import sync_file
+from twice.stores.durable import sync_file, sync_way_to
 from twice.stores.manifest import DataFile, Manifest
 
 _READY = os.path.join("_twice", "ready")
@@ -105,14 +105,14 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
         whole = os.path.join(ready, name)
         os.rename(path, whole)
         sync_file(whole)
-        sync_file(ready)
+        sync_way_to(whole)
         marker = name + delivery.marker if delivery.marker else ""
         file = DataFile(name, os.path.getsize(whole), content_hash(whole), work.slot, marker)
         reach("files.synced")
         return Staged(count, handle=(file, work.attempt))
 
     def publish(self, work: Work, staged: Staged, receipts: Sequence[Receipt]) -> tuple[str, ...]:
-        """Link the receipt, then give the file its final name."""
+        """Link the receipt; the file gets its final name when that is settled."""
         folder = self.table(work.name)
         file, attempt = staged.handle
 
@@ -123,7 +123,6 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
             return replace(following, files=(*kept, file), made_by=f"publish {attempt}", data_version=following.version)
 
         log.publish(folder, work, receipts, change)
-        self.settle(work.name)
         return ()
 
     def settle(self, name: str) -> None:
@@ -137,6 +136,8 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
             for file in current.files:
                 _deliver(folder, file)
             _take_back(folder, current)
+            # Whoever gave a file its name may have died before the disk confirmed it.
+            sync_file(folder)
 
     def discard(self, work: Work, staged: Staged) -> None:
         """Remove the attempt's file: no manifest names it."""

@@ -21,7 +21,7 @@ from twice.errors import Conflict, Fenced
 from twice.faults import reach
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
-from twice.stores.durable import create_whole, sync_folders
+from twice.stores.durable import create_whole, sync_way_to
 
 LOG = os.path.join("_twice", "log")
 FORMAT = 1
@@ -228,9 +228,9 @@ def append(table: str, manifest: Manifest) -> None:
         Conflict: Someone else has made that version; nothing of this one is visible.
     """
     folder = log_folder(table)
-    if not os.path.isdir(folder):
+    if len(versions(table)) == 0:
         os.makedirs(folder, exist_ok=True)
-        sync_folders([os.path.dirname(folder), table, os.path.dirname(table)])
+        sync_way_to(folder)
     try:
         create_whole(manifest_path(table, manifest.version), manifest.to_bytes(), "parquet.manifest")
     except FileExistsError:

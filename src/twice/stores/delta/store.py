@@ -53,7 +53,7 @@ from twice.stores.delta.merging import MergesRows
 from twice.stores.delta.replacing import ReplacesRows
 from twice.stores.delta.staging import Written
 from twice.stores.delta.taking import Takes
-from twice.stores.durable import sync_file, sync_folders
+from twice.stores.durable import sync_file, sync_folders, sync_way_to
 from twice.stores.histories import Histories
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions
@@ -156,6 +156,7 @@ class DeltaStore(
         for path in paths:
             sync_file(path)
         sync_folders(place for place, _, _ in os.walk(folder))
+        sync_way_to(folder)
         files = tuple(
             DataFile(os.path.relpath(path, table), os.path.getsize(path), "", work.slot) for path in sorted(paths)
         )
