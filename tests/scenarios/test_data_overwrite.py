@@ -139,6 +139,20 @@ def test_partitions_that_the_slot_no_longer_fills_go_away(make_world):
     assert world.by_day() == {"2024-09-21": ["x"]}
 
 
+def test_a_text_that_is_hives_name_of_null_stays_a_text_or_is_refused(make_world):
+    world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
+    name = "__HIVE_DEFAULT_PARTITION__"
+    world.put("2024-09-20", [name, "a"])
+    if world.kind == "delta":
+        with pytest.raises(twice.NotPublished, match=name):
+            world.run("2024-09-20")
+        assert world.rows() == []
+        return
+    for force in (False, True):
+        world.run("2024-09-20", force=force)
+        assert world.rows() == [(name, "2024-09-20"), ("a", "2024-09-20")]
+
+
 def test_a_partition_of_another_slot_is_refused(make_world):
     world = make_world(pattern=twice.data_overwrite(partitions=["id"]))
     world.put("2024-09-20", ["a"])

@@ -7,13 +7,13 @@ from urllib.parse import quote, unquote
 
 from twice.slices import string_literal
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def partition_name(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
     """Name a partition; values are quoted, so that one with a slash is still one value."""
     named = {column: values.get(column) for column in columns}
-    return "/".join(f"{quote(c, safe='')}={_NULL if v is None else quote(v, safe='')}" for c, v in named.items())
+    return "/".join(f"{quote(c, safe='')}={NULL if v is None else quote(v, safe='')}" for c, v in named.items())
 
 
 def holds_partition(name: str) -> str:
@@ -21,6 +21,6 @@ def holds_partition(name: str) -> str:
     tests = []
     for part in name.split("/"):
         column, _, value = part.partition("=")
-        literal = "NULL" if value == _NULL else string_literal(unquote(value))
+        literal = "NULL" if value == NULL else string_literal(unquote(value))
         tests.append(f"partitionValues[{string_literal(unquote(column))}] <=> {literal}")
     return "(" + " AND ".join(tests) + ")"

@@ -21,7 +21,7 @@ from twice.slices import quoted
 from twice.stores import footers, frames
 from twice.stores.delta import catalog
 from twice.stores.delta.jvm import AddedFile, Transaction
-from twice.stores.delta.partitions import partition_name
+from twice.stores.delta.partitions import NULL, partition_name
 from twice.stores.manifest import Manifest
 from twice.stores.views import DATA
 
@@ -128,7 +128,7 @@ class Stages(ABC):
     def _refuse_blanks(
         self, work: Work, staged: Staged, rows: Any, added: Sequence[AddedFile], partition_by: Sequence[str]
     ) -> None:
-        """Delta reads an empty text in a partition column back as NULL: refuse it rather than change it."""
+        """Delta reads an empty text in a partition column, and Hive's name of NULL, back as NULL: refuse rather than change."""
         doubtful = [column for column in partition_by if any(file.partition.get(column) is None for file in added)]
         try:
             self._refuse_blank_texts(rows, doubtful)
@@ -138,12 +138,12 @@ class Stages(ABC):
 
     def _refuse_blank_texts(self, rows: Any, partition_by: Sequence[str]) -> None:
         texts = [column for column in partition_by if frames.types(rows).get(column) == "string"]
-        blank = rows.where(" OR ".join(f"{quoted(c)} = ''" for c in texts)).count() if texts else 0
+        blank = rows.where(" OR ".join(f"{quoted(c)} IN ('', '{NULL}')" for c in texts)).count() if texts else 0
         if blank:
             raise NotPublished(
-                f"{blank} rows have an empty text in a column that partitions the table ({', '.join(partition_by)}).",
+                f"{blank} rows have an empty text, or {NULL}, in a column that partitions the table ({', '.join(partition_by)}).",
                 "Delta would read it back as NULL, so nothing was published.",
-                "Replace the empty text in the transform, or do not partition by that column.",
+                "Replace that text in the transform, or do not partition by that column.",
             )
 
     def discard(self, work: Work, staged: Staged) -> None:

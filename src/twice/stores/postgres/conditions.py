@@ -54,10 +54,14 @@ def limits(bounds: ColumnSlice, kind: str) -> tuple[Any, Any]:
 
 def partition_name(columns: Sequence[str], values: Sequence[str | None]) -> str:
     """Name a partition by the texts of its values, the way a folder would."""
-    return "/".join(
-        f"{name}={NULL if value is None else quote(value, safe=' :+-.,')}"
-        for name, value in zip(columns, values, strict=True)
-    )
+    return "/".join(f"{name}={_in_name(value)}" for name, value in zip(columns, values, strict=True))
+
+
+def _in_name(value: str | None) -> str:
+    """Quote a value; a text that reads like the name of NULL is quoted where it needs none."""
+    if value is None:
+        return NULL
+    return f"%5F{NULL[1:]}" if value == NULL else quote(value, safe=" :+-.,")
 
 
 def in_partition(name: str, types: Mapping[str, str]) -> sql.Composable:
