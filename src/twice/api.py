@@ -386,17 +386,20 @@ def read(
     project: ProjectLike = None,
 ) -> DataFrame:
     """Return a table's rows as of its newest version, of an older one, or as they were after a slot."""
-    where, home = Target.parse(target), opened(project, spark)
+    home = opened(project, spark)
+    where = home.target(target)
     if as_of is not None and version is not None:
         raise Misuse("A version is named by its number or by a slot, not by both.")
-    chosen = version if as_of is None else version_named(home, where, as_of)
+    named = as_of if version is None else str(version)
+    chosen = None if named is None else version_named(home, where, named)
     rows: DataFrame = home.store(where.store).read(where.name, chosen)
     return rows
 
 
 def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt] | list[KeptVersion]:
     """List the versions of a table, or those that a view can point at, oldest first."""
-    where, home = Target.parse(target), opened(project, None)
+    home = opened(project, None)
+    where = home.target(target)
     store = home.store(where.store)
     if isinstance(store, PointsAtVersions) and store.look(where.name).points:
         return store.versions(where.name)
@@ -405,7 +408,8 @@ def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt] | l
 
 def restore(target: str, version: int | str, *, project: ProjectLike = None, spark: SparkSession | None = None) -> None:
     """Make an older version of a table the newest; slots that it lacks are no longer vouched for."""
-    where, home = Target.parse(target), opened(project, spark)
+    home = opened(project, spark)
+    where = home.target(target)
     go_back(home.store(where.store), home.ledger, where.name, version_named(home, where, str(version)))
 
 
@@ -421,12 +425,13 @@ def diff(
 ) -> Difference:
     """Tell how two versions of a table differ; a version is a number, or a slot's start."""
     home = opened(project, spark)
-    return difference(home, Target.parse(target), str(one), str(other), keys=_columns(keys), sample=sample)
+    return difference(home, home.target(target), str(one), str(other), keys=_columns(keys), sample=sample)
 
 
 def point(target: str, version: str, *, project: ProjectLike = None) -> None:
     """Point a view at one of its versions, back or forward; readers see it from then on."""
-    where, home = Target.parse(target), opened(project, None)
+    home = opened(project, None)
+    where = home.target(target)
     store = _pointing(home, where)
     store.point(where.name, version, home.ledger.id)
     home.store(where.store).settle(where.name)
@@ -434,7 +439,8 @@ def point(target: str, version: str, *, project: ProjectLike = None) -> None:
 
 def seal(target: str, why: str = "sealed", *, project: ProjectLike = None) -> None:
     """Let a view refuse every further publish; with an empty reason they are allowed again."""
-    where, home = Target.parse(target), opened(project, None)
+    home = opened(project, None)
+    where = home.target(target)
     _pointing(home, where).seal(where.name, why, home.ledger.id)
 
 

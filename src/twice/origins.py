@@ -39,12 +39,19 @@ def origins_of(project: Project, pipeline: Pipeline, values: Mapping[str, str]) 
     """
     column = pipeline.tracked.files.file_column if pipeline.tracked else getattr(pipeline.pattern, "lineage", None)
     store = project.store(pipeline.target.store)
-    if not column or not isinstance(store, FindsRows):
+    if not column:
         raise Misuse(
             f"The rows of {pipeline.target.text} do not carry where they came from.",
-            fix="Declare file_column= of twice.files, or lineage= of transactional_writer; rows that come from then on have it.",
+            fix="Declare file_column= of twice.files with track=True, or lineage= of transactional_writer; rows that come from then on have it.",
         )
+    if not isinstance(store, FindsRows):
+        raise Misuse(f"Rows of the store {pipeline.target.store!r} cannot be looked for.")
     rows = store.rows_with(pipeline.target.name, values, _MOST_ROWS)
+    if any(column not in row for row in rows):
+        raise Misuse(
+            f"The rows of {pipeline.target.text} have no column {column!r}, which would tell where they came from.",
+            fix="Keep it in the transform; rows that come from then on have it.",
+        )
     known = _of_files if pipeline.tracked else _of_slots
     return known(project, pipeline, rows, column)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -93,8 +94,15 @@ class Pipeline:
             if isinstance(source, Files) and not placeholders.names_slot(source.pattern)
         ]
 
-    def slot(self, at: str | datetime | None = None, key: str | None = None, *, now: datetime | None = None) -> Slot:
-        """Return the slot of a time or of a key.
+    def slot(
+        self,
+        at: str | datetime | None = None,
+        key: str | None = None,
+        *,
+        now: datetime | None = None,
+        besides: str = "",
+    ) -> Slot:
+        """Return the slot of a time or of a key; `besides` is what the caller takes instead of a time.
 
         Raises:
             Misuse: The time is no start of an interval, or its interval is still open at `now`.
@@ -108,22 +116,30 @@ class Pipeline:
         if key is not None:
             raise Misuse(f"The pipeline {self.name!r} has a calendar, so its slots have no key.", fix="Use --at.")
         if at is None:
-            raise Misuse(f"Which interval of {self.name!r}?", fix=self._which(now))
+            raise Misuse(f"Which interval of {self.name!r}?", fix=self._which(now or datetime.now(UTC), besides))
         interval = self.schedule.at(at)
         if now is not None and interval.end > now:
             raise Misuse(
                 f"The interval {interval.text} is not closed yet.",
                 "Its input may still be growing.",
-                self._which(now),
+                self._which(now, besides),
             )
         return Slot(self.identity, self.target, interval)
 
-    def _which(self, now: datetime | None) -> str:
-        newest = self.schedule.newest_closed(now) if self.schedule and now else None
+    def command(self, slots: Sequence[Slot]) -> str:
+        """Return the command that runs some of its slots, all of them where they are several."""
+        first = slots[0] if slots else None
+        if first is None or (first.interval is None and not first.part) or (first.interval and len(slots) > 1):
+            return f"twice run {self.name} --due"
+        return (
+            f"twice run {self.name} {f'--at {first.label}' if first.interval else f'--key {shlex.quote(first.label)}'}"
+        )
+
+    def _which(self, now: datetime, besides: str) -> str:
+        newest = self.schedule.newest_closed(now) if self.schedule else None
         if newest is None:
-            return "Use --at TIME for one interval, or --due for all that are closed and missing."
-        start = newest.text.partition("/")[0]
-        return f"Use --at {start} for the newest closed interval, or --due for all that are closed and missing."
+            return f"Use --at TIME, the start of an interval{besides}. None is closed yet."
+        return f"Use --at {newest.text.partition('/')[0]} for the newest closed interval{besides}."
 
     def call(self, rows: Mapping[str, Any], run: Any) -> Any:
         """Call the transform with its sources, and with the run if it asks for it."""

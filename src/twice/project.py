@@ -214,6 +214,19 @@ class Project:
             raise Misuse(f"There is no pipeline {name!r}.", fix=suggestion(name, self.pipelines))
         return self.pipelines[name]
 
+    def target(self, text: str) -> Target:
+        """Return a target as written, or that of the pipeline with this name.
+
+        Raises:
+            Misuse: It is neither.
+        """
+        if ":" in text:
+            return Target.parse(text)
+        if text in self.pipelines:
+            return self.pipelines[text].target
+        known = [*self.pipelines, *(pipeline.target.text for pipeline in self.pipelines.values())]
+        raise Misuse(f"There is no target and no pipeline {text!r}.", fix=suggestion(text, known))
+
     def kind(self, store: str) -> str:
         """Return the kind of a store: a `[stores.X]`, or the kind itself."""
         named = self.settings.stores.get(store)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from twice.errors import Misuse
 from twice.runs import Receipt
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -93,6 +94,17 @@ class Sight:
         if newest is None or (set(newest.pending) & set(self.ended)) - self.gone:
             return ()
         return newest.pending
+
+    def check_version(self, name: str, version: int) -> None:
+        """Refuse the number of a version that never was; of older ones the store says whether they are kept.
+
+        Raises:
+            Misuse: The table has none of that number.
+        """
+        if not self.exists:
+            raise Misuse(f"The table {name} does not exist yet.", fix="Run the pipeline that writes it.")
+        if self.pinned and not 0 <= version <= self.version:
+            raise Misuse(f"{name} has no version {version}; the newest is {self.version}.", fix="See: twice versions")
 
     def proof(self, slot: str) -> Receipt | None:
         """Return the slot's receipt if its rows are vouched for."""

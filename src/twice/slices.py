@@ -169,6 +169,13 @@ def missing_column(column: str, columns: object) -> Misuse:
     return Misuse(f"The rows have no column {column!r}, which the pattern names.", fix=suggestion(column, columns))
 
 
+def unknown_column(column: str, columns: object) -> Misuse:
+    """Say that a table lacks the column that a person named."""
+    from twice.errors import suggestion
+
+    return Misuse(f"The table has no column {column!r}.", fix=suggestion(column, columns))
+
+
 def column_taken(column: str) -> Misuse:
     """Say that the rows already have the column which the pattern fills."""
     return Misuse(

@@ -6,7 +6,8 @@ that the slots have now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from twice.errors import Misuse, NotPublished
 from twice.intervals import parse_moment, zone_named
 from twice.replays import named, published, start_of
 from twice.runs import Slot, Target
-from twice.sight import NO_TABLE, Past, State
+from twice.sight import NO_TABLE, Past, Sight, State
 
 if TYPE_CHECKING:
     from twice.project import Project
@@ -74,7 +75,8 @@ def version_named(project: Project, target: Target, text: str) -> int:
         Misuse: Neither is known.
         NotPublished: No version shows the state after that slot alone.
     """
-    if text.isdigit():
+    if re.fullmatch(r"-?\d+", text):
+        project.store(target.store).look(target.name).check_version(target.text, int(text))
         return int(text)
     zone = next((p.zone for p in project.pipelines.values() if p.target == target), "UTC")
     return _state_after(project, target, parse_moment(text, zone_named(zone)).astimezone(UTC).isoformat(), text)
@@ -93,10 +95,32 @@ def _state_after(project: Project, target: Target, moment: str, text: str) -> in
             return state.version
     latest = max(wanted.values(), key=start_of)
     raise NotPublished(
-        f"No version shows the state after {latest.label}: it was published together with later slots.",
+        f"No version shows the state after {latest.label} alone: {_why_none(sight, states, wanted)}.",
         f"In the table are {named(published(sight, forced=False))}.",
-        "See the versions that there are: twice versions",
+        f"See the versions that there are: twice versions {target.text}",
     )
+
+
+def _why_none(sight: Sight, states: Sequence[State], wanted: Mapping[str, Slot]) -> str:
+    """Say what stood beside some slots in the version in which the last of them came, in the generation that it has now."""
+    last = max(wanted, key=lambda slot: sight.receipts[slot].first_version or 0)
+    came = sight.receipts[last].first_version
+    it = "it" if wanted[last] == max(wanted.values(), key=start_of) else wanted[last].label
+    state = next((one for one in states if one.version == came), None)
+    if came is None or state is None:
+        return f"version {came}, in which {it} was published, is not kept any more"
+    others = sorted(map(Slot.parse, set(state.holds) - set(wanted)), key=start_of)
+    together = [slot for slot in others if _first_version(sight, slot) == came]
+    if together:
+        return f"{it} was published together with {named(together)}"
+    if others:
+        return f"when {it} was published, as version {came}, {named(others)} stood in the table already"
+    return "the table was restored or changed since"
+
+
+def _first_version(sight: Sight, slot: Slot) -> int | None:
+    receipt = sight.receipt(slot.text)
+    return receipt.first_version if receipt else None
 
 
 def _past(project: Project, target: Target) -> Past:

@@ -12,6 +12,7 @@ import pytest
 from sessions import with_session
 from twice.cli import main
 from twice.cli.project import visits_csv
+from twice.stores.memory import MemoryStore
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,18 @@ def home(tmp_path, monkeypatch, twice):
     monkeypatch.chdir(tmp_path)
     assert twice("init").code == 0
     return Home(tmp_path)
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """One memory store for all commands of a test, in a project of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twice.toml").touch()
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "in").mkdir()
+    store = MemoryStore()
+    monkeypatch.setattr("twice.project.make_store", lambda *given: store)
+    return store
 
 
 @pytest.fixture

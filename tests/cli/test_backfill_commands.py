@@ -10,7 +10,6 @@ import pytest
 from twice.cli.progress import time_left
 from twice.faults import armed
 from twice.project import Project
-from twice.stores.memory import MemoryStore
 from worlds import once_at
 
 DAYS = [f"2024-10-{day:02}" for day in range(7, 12)]
@@ -73,18 +72,6 @@ def middle(rows, run):
 def first(rows):
     return rows
 """
-
-
-@pytest.fixture
-def memory(tmp_path, monkeypatch):
-    """One memory store for all commands of a test, in a project of its own."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "twice.toml").touch()
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "in").mkdir()
-    store = MemoryStore()
-    monkeypatch.setattr("twice.project.make_store", lambda *given: store)
-    return store
 
 
 @pytest.fixture

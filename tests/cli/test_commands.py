@@ -336,7 +336,7 @@ def test_the_hash_of_a_plan_stands_for_what_it_saw(twice, published):
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        (None, r"Which interval of 'visits'\?\n  Use --at 2024-10-10T00:00Z for the newest .*, or --due for all"),
+        (None, r"Which interval of 'visits'\?\n  Use --at 2024-10-10T00:00Z for the newest closed interval"),
         ("2024-10-07T05:00Z", r"not the start of an interval[\s\S]*use --at 2024-10-07T00:00Z"),
         ("2024-10-07T00:00", r"carries no offset from UTC[\s\S]*Write 2024-10-07T00:00:00Z"),
         ("2024-10-07 00:00:00", "carries no offset"),
@@ -351,6 +351,16 @@ def test_a_time_that_names_no_interval_ends_with_2(twice, home, command, at, tol
     assert (said.code, said.out) == (2, "")
     assert re.search(told, said.err)
     assert not (home.folder / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "visits"), ("plan", "visits"), ("show", "visits"), ("quarantine", "show", "visits")]
+)
+def test_only_a_command_that_has_due_names_it(twice, home, words):
+    said = twice(*words)
+    assert (said.code, said.out) == (2, "")
+    assert "Use --at 2024-10-10T00:00Z for the newest closed interval" in said.err
+    assert ("--due" in said.err) is (words[0] == "run")
 
 
 @pytest.mark.parametrize("days", [0, 1, 400])

@@ -72,8 +72,10 @@ def test_an_interval_that_is_still_open_is_refused_and_the_newest_closed_is_name
 
 
 def test_a_scheduled_pipeline_asks_which_interval():
-    with pytest.raises(Misuse, match=r"Which interval(.|\n)*--at 2024-09-20T00:00Z(.|\n)*--due"):
+    with pytest.raises(Misuse, match=r"Which interval(.|\n)*--at 2024-09-20T00:00Z for the newest closed interval\.$"):
         declared(**DAILY).slot(now=NOW)
+    with pytest.raises(Misuse, match=r"newest closed interval, or all\.$"):
+        declared(**DAILY).slot(now=NOW, besides=", or all")
 
 
 def test_a_calendar_has_no_keys_and_keys_have_no_calendar():

@@ -111,7 +111,7 @@ def test_a_published_slot_whose_input_changed_is_shown_as_stale(three_days):
     assert status_of(three_days)["stale"] == [f"{DAYS[1]}T00:00Z"]
     said = three_days.says("status")
     assert (
-        f"visits is stale: {DAYS[1]}T00:00Z, made from other inputs than there are now. Use twice run visits --due"
+        f"visits is stale: {DAYS[1]}T00:00Z, made from other inputs than there are now. Use twice run visits --at {DAYS[1]}T00:00Z"
         in said
     )
     three_days.says("run", "visits", "--due", "--yes")
@@ -132,3 +132,77 @@ def test_the_status_counts_rows_only_where_slots_tell_those_of_the_table(home, p
         home.put(day, "a", *"bcd"[: number + 1])
     home.says("backfill", "visits", "--from", DAYS[0], "--to", "2024-10-10")
     assert status_of(home)["rows"] == rows
+
+
+# ------------------------------------------------------------------ causes
+
+
+def test_a_row_is_looked_for_by_columns_and_values_that_are_named(three_days):
+    assert "do not carry where they came from" in three_days.refuses("show", "visits", "--row-source", "id=a")
+    three_days.declare('transactional_writer(lineage="slot")', **{"postgres:visits": "postgres:events"})
+    three_days.says("run", "visits", "--due")
+    assert "run=" in three_days.says("show", "visits", "--row-source", "id=b")
+    said = three_days.refuses("show", "visits", "--row-source", "di=b")
+    assert said == "Misuse: The table has no column 'di'.\n  There is: day, id, n, slot.\n"
+    assert "has no row with n=many" in three_days.refuses("show", "visits", "--row-source", "n=many")
+
+
+def test_a_misspelt_target_is_answered_with_the_nearest_name(three_days):
+    said = three_days.refuses("show", "postgres:vists")
+    assert "There is no table postgres:vists" in said
+    assert "Did you mean 'postgres:visits'?" in said
+    assert "mine: True" in three_days.says("show", "postgres:visits")
+
+
+def test_a_target_that_no_run_has_made_yet_says_so(home):
+    assert "Nothing was published to it yet." in home.says("show", "postgres:visits")
+
+
+def test_a_beginning_that_several_attempts_share_is_told_as_one(three_days):
+    names = [one["attempt"] for one in three_days.json("runs")["attempts"]]
+    shared = names[0][:8]
+    said = three_days.refuses("show", shared)
+    assert f"Several attempts begin with {shared!r}" in said
+    assert all(name in said for name in names)
+    assert "is no attempt, no pipeline and no target" in three_days.refuses("show", "zzz")
+
+
+@pytest.mark.parametrize("count", ["0", "-3"])
+@pytest.mark.parametrize(
+    "words", [("runs",), ("read", "visits"), ("files", "list", "visits"), ("quarantine", "show", "visits")]
+)
+def test_a_number_of_rows_below_one_is_refused(home, words, count):
+    assert "'--limit'" in home.refuses(*words, "--limit", count)
+
+
+def test_a_target_of_another_project_is_not_told_as_a_loss_of_this_ledger(three_days, monkeypatch):
+    def owner():
+        code, out, _ = three_days.call("check", "--quick", "--output", "json")
+        [found] = [one for one in json.loads(out)["findings"] if one["check"] == "owner"]
+        return code, found["what"]
+
+    monkeypatch.setenv("TWICE_LEDGER_URL", "sqlite:///other.db")
+    assert owner() == (5, HasText("this ledger knows of no publish at all: it is new, or the one before it was lost"))
+    three_days.declare(SLICED, **{"postgres:visits": "postgres:others"})
+    three_days.says("run", "visits", "--due")
+    three_days.declare(SLICED)
+    assert owner() == (5, HasText("this project never published to it"))
+
+
+class HasText(str):
+    """Equal to whatever holds it."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return str(self) in str(other)
+
+
+# ------------------------------------------------------------------ names and versions
+
+
+def test_a_pipeline_may_be_named_wherever_its_target_may(three_days):
+    assert "postgres:visits" in three_days.says("adopt", "visits", "--dry-run")
+    assert "There is no target and no pipeline 'vists'" in three_days.refuses("adopt", "vists", "--yes")
+    assert "postgres:visits belongs to nobody now" in three_days.says("release", "visits", "--yes")

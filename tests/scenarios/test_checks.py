@@ -301,7 +301,7 @@ def test_a_lost_ledger_is_found_and_told_once(make_world):
     world.lose_ledger()
     (owner,) = found(world)
     assert (owner.check, owner.severity) == ("owner", WRONG)
-    assert "this project's ledger was lost" in owner.what
+    assert "it is new, or the one before it was lost" in owner.what
 
 
 @pytest.mark.stores("memory")

@@ -32,13 +32,21 @@ def owner(seen: Seen) -> Iterator[Finding]:
             owner=found,
         )
     elif not seen.is_owned and not found.startswith("frozen:"):
-        why = "this project's ledger was lost" if not seen.known else "another project has taken it over"
         yield seen.wrong(
             "owner",
-            f"{seen.target} belongs to another ledger ({found[:8]}; this one is {seen.ledger.id[:8]}): {why}.",
+            f"{seen.target} belongs to another ledger ({found[:8]}; this one is {seen.ledger.id[:8]}): {_why_another(seen)}.",
             f"After a loss: twice ledger rebuild. To take it from another project: twice adopt {seen.target}",
             owner=found,
         )
+
+
+def _why_another(seen: Seen) -> str:
+    """Say why a target has another owner, as far as this ledger knows."""
+    if seen.known:
+        return "another project has taken it over"
+    if seen.ledger.receipts:
+        return "this project never published to it"
+    return "this ledger knows of no publish at all: it is new, or the one before it was lost"
 
 
 def ahead(seen: Seen) -> list[Receipt]:

@@ -34,7 +34,9 @@ def files_command() -> None:
 @click.argument("name")
 @click.option("--state", type=click.Choice(_LISTED), help="Only files in this state.")
 @click.option("--like", default="", help="Only paths that hold this text.")
-@click.option("--limit", default=_SHOWN, show_default=True, help="How many to show at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="How many to show at most."
+)
 @project_option
 @output_option
 @debug_option

@@ -160,7 +160,8 @@ def adopt_command(target: str, yes: bool, dry_run: bool, folder: str | None, out
       twice adopt delta:lake/visits
     """
     project = opened(folder, only_looking=dry_run)
-    where = Target.parse(target)
+    where = project.target(target)
+    target = where.text
     store = project.store(where.store)
     sight = store.look(where.name)
     if not (sight.exists or sight.filled):
@@ -202,7 +203,8 @@ def release_command(target: str, yes: bool, folder: str | None, output: str) -> 
       twice release delta:lake/visits
     """
     project = opened(folder)
-    where = Target.parse(target)
+    where = project.target(target)
+    target = where.text
     confirm(f"Give {target} back?", yes=yes)
     release(project.store(where.store), project.ledger, where.name)
     message = f"{target} belongs to nobody now. To take it over again: twice adopt {target}"

@@ -19,7 +19,7 @@ from twice.cli.output import (
     print_table,
     project_option,
 )
-from twice.errors import Misuse
+from twice.errors import Misuse, suggestion
 from twice.ledger import AttemptRecord
 from twice.ledger.records import STATES
 from twice.masks import mask
@@ -30,6 +30,7 @@ from twice.runs import Receipt, Slot, Target
 from twice.settings import shown
 from twice.sight import Sight
 
+_NAMED = 5
 _COLUMNS: dict[str, Callable[[AttemptRecord], Any]] = {
     "attempt": lambda record: record.attempt,
     "pipeline": lambda record: record.pipeline,
@@ -81,7 +82,7 @@ def list_command(folder: str | None, output: str) -> None:
 @click.command("runs")
 @click.argument("name", required=False)
 @click.option("--state", type=click.Choice(STATES), help="Only attempts in this state.")
-@click.option("--limit", default=20, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @project_option
 @output_option
 @debug_option
@@ -143,10 +144,21 @@ def show_command(
         _print_facts({"attempt": asdict(record)}, output)
         return
     if what not in project.pipelines and at is None and key is None:
-        raise Misuse(f"{what!r} is no attempt, no pipeline and no target.", fix="See twice runs, twice list.")
+        raise _unknown(project, what)
     pipeline = project.pipeline(what)
     refuse_for(what, "files", why="Files are those of a target.")
     _show_slot(project, pipeline, at, key, output)
+
+
+def _unknown(project: Project, what: str) -> Misuse:
+    """Tell a beginning that several attempts share from what is nothing at all."""
+    found = [record.attempt for record in project.ledger.attempts_named(what, limit=_NAMED + 1)] if what else []
+    if not found:
+        return Misuse(f"{what!r} is no attempt, no pipeline and no target.", fix="See twice runs, twice list.")
+    more = ", …" if found[_NAMED:] else ""
+    return Misuse(
+        f"Several attempts begin with {what!r}: {', '.join(found[:_NAMED])}{more}.", fix="Write more of the name."
+    )
 
 
 def _show_origin(project: Project, pipeline: Pipeline, given: tuple[str, ...], output: str) -> None:
@@ -158,7 +170,9 @@ def _show_origin(project: Project, pipeline: Pipeline, given: tuple[str, ...], o
         raise Misuse(f"--row-source {wrong[0]} names no value.", fix="Write --row-source id=4711.")
     found = origins_of(project, pipeline, {column: value for column, _, value in pairs})
     if not found:
-        raise Misuse(f"{pipeline.target.text} has no such row.", fix=f"See: twice read {pipeline.target.text}")
+        raise Misuse(
+            f"{pipeline.target.text} has no row with {', '.join(given)}.", fix=f"See: twice read {pipeline.target.text}"
+        )
     _print_facts({"rows": [asdict(origin) for origin in found]}, output)
 
 
@@ -187,6 +201,12 @@ def _sums(receipt: Receipt) -> dict[str, int | None]:
 def _show_target(project: Project, target: Target, files: bool, output: str) -> None:
     store = project.store(target.store)
     sight = store.look(target.name)
+    declared = {pipeline.target.text for pipeline in project.pipelines.values()}
+    if not (sight.exists or sight.filled) and target.text not in declared:
+        raise Misuse(
+            f"There is no table {target.text}, and no pipeline writes one of that name.",
+            fix=suggestion(target.text, declared),
+        )
     if files:
         if not hasattr(store, "files"):
             raise Misuse(f"{target.text} is not a Parquet target.", fix="Other stores are read by their own readers.")
@@ -198,6 +218,7 @@ def _show_target(project: Project, target: Target, files: bool, output: str) -> 
         return
     facts = {
         "target": target.text,
+        "note": "" if sight.exists else "Nothing was published to it yet.",
         "version": sight.version if sight.exists else None,
         "owner": sight.owner,
         "mine": sight.owner == project.ledger.id,

@@ -117,7 +117,9 @@ def _asked_for(project: Project, pipeline: Pipeline, at: str | None, key: str | 
 @quarantine_command.command("show")
 @click.argument("name")
 @_slot_options
-@click.option("--limit", default=_SHOWN, show_default=True, help="How many rows to show at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="How many rows to show at most."
+)
 @project_option
 @output_option
 @debug_option

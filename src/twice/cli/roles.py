@@ -8,7 +8,6 @@ from twice.abilities import GrantsRoles
 from twice.cli.opening import opened
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
 from twice.errors import Misuse
-from twice.runs import Target
 
 
 @click.command("roles")
@@ -41,7 +40,8 @@ def roles_command(
       twice roles postgres:devices.current --writer etl --reader dashboards --apply
     """
     project = opened(folder, only_looking=not carry_out)
-    where = Target.parse(target)
+    where = project.target(target)
+    target = where.text
     store = project.store(where.store)
     if not isinstance(store, GrantsRoles):
         raise Misuse(f"The store {where.store!r} has no roles.", fix="They are for views on PostgreSQL.")

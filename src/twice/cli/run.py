@@ -135,7 +135,7 @@ def run_command(
         raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
     pipeline = project.pipeline(name)
     warn(pipeline)
-    slot = pipeline.slot(at, key, now=datetime.now(UTC))
+    slot = pipeline.slot(at, key, now=datetime.now(UTC), besides=", or --due for all that are closed and missing")
     with recorded(project, "run") as results:
         outcome = _outcome(project, pipeline, slot, Asked(force, accept), _approval(yes, output == "json"), results)
         results.finish(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -140,12 +139,6 @@ def _failure(pipeline: Pipeline, found: InTrouble) -> dict[str, Any]:
     }
 
 
-def _again(pipeline: Pipeline, slots: list[Slot]) -> str:
-    """Say how stale slots are published anew."""
-    key = next((str(slot.part) for slot in slots if slot.interval is None and slot.part), "")
-    return f"twice run {pipeline.name} --key {shlex.quote(key)}" if key else f"twice run {pipeline.name} --due"
-
-
 def _ago(moment: str) -> str:
     """Say how long ago something was.
 
@@ -186,7 +179,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
         "published": len(mine),
         "missing": [slot.label for slot in missing if slot.label not in waiting],
         "stale": [slot.label for slot in changed],
-        "again": _again(pipeline, changed),
+        "again": pipeline.command(changed),
         "waiting": waiting,
         "failed": [_failure(pipeline, one) for one in failed],
         "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],

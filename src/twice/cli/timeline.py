@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from twice.abilities import PointedAt
 from twice.cli.opening import opened
 from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
 from twice.errors import Misuse
+from twice.project import Project
 from twice.runs import Slot, Target
 from twice.timeline import KeptVersion, version_named
 
@@ -33,7 +34,9 @@ def versions_command(target: str, folder: str | None, output: str) -> None:
     """
     from twice import api
 
-    found = api.versions(target, project=opened(folder, only_looking=True))
+    project = opened(folder, only_looking=True)
+    target = project.target(target).text
+    found = api.versions(target, project=project)
     if output == "json":
         print_json({"target": target, "versions": [asdict(version) for version in found]})
         return
@@ -80,7 +83,8 @@ def restore_command(target: str, version: str, dry_run: bool, yes: bool, folder:
     from twice import api
 
     project = opened(folder, only_looking=dry_run)
-    where = Target.parse(target)
+    where = project.target(target)
+    target = where.text
     number = version_named(project, where, version)
     found = [one for one in api.versions(target, project=project) if isinstance(one, KeptVersion)]
     if number not in {one.version for one in found}:
@@ -94,10 +98,36 @@ def restore_command(target: str, version: str, dry_run: bool, yes: bool, folder:
         confirm(f"Let {what.format('show')}{away if later else ''}?", yes=yes)
         api.restore(target, number, project=project)
         message = what.format("shows") + " now."
+    unproven = [] if dry_run else _unproven(project, where)
     if output == "json":
-        print_json({"target": target, "version": number, "published_since": later, "message": message})
-    else:
-        print(message)
+        facts = {"published_since": later, "unproven": [slot.label for slot in unproven], "message": message}
+        print_json({"target": target, "version": number, **facts})
+        return
+    print(message)
+    for line in _what_follows(project, where, unproven):
+        print(line)
+
+
+def _unproven(project: Project, target: Target) -> list[Slot]:
+    """Return the slots whose rows are not vouched for, in order."""
+    return sorted(map(Slot.parse, project.store(target.store).look(target.name).ended), key=lambda slot: slot.part_text)
+
+
+def _what_follows(project: Project, target: Target, unproven: Sequence[Slot]) -> Iterator[str]:
+    """Say what lets runs go on: they are refused until it is said which rows count."""
+    writer = next((one for one in project.pipelines.values() if one.target == target), None)
+    if not unproven or writer is None:
+        return
+    labels = [slot.label for slot in unproven]
+    more = f" and {len(labels) - _SLOTS_SHOWN} more" if labels[_SLOTS_SHOWN:] else ""
+    yield (
+        f"{count(len(labels), 'slot')} of {writer.name} {'is' if len(labels) == 1 else 'are'} no longer vouched for"
+        f" ({', '.join(labels[:_SLOTS_SHOWN])}{more}), and runs of them are refused until you say which rows count."
+    )
+    run = writer.command(unproven)
+    yield f"  those that are there now:        {run} --accept"
+    if not writer.pattern.takes_in:
+        yield f"  those that the inputs make now:  {run} --force"
 
 
 @click.command("diff")
@@ -105,7 +135,9 @@ def restore_command(target: str, version: str, dry_run: bool, yes: bool, folder:
 @click.argument("one")
 @click.argument("other")
 @click.option("--keys", help="Columns that identify a row, with commas; by default those of the pattern.")
-@click.option("--sample", default=5, show_default=True, help="How many rows of each kind are shown.")
+@click.option(
+    "--sample", type=click.IntRange(min=0), default=5, show_default=True, help="How many rows of each kind are shown."
+)
 @project_option
 @output_option
 @debug_option
@@ -122,6 +154,7 @@ def diff_command(
     from twice import api
 
     project = opened(folder, only_looking=True)
+    target = project.target(target).text
     named = [key.strip() for key in keys.split(",")] if keys else []
     found = api.diff(target, one, other, keys=named, sample=sample, project=project)
     if output == "json":
@@ -154,7 +187,7 @@ def _text(row: Mapping[str, Any]) -> str:
 @click.argument("target")
 @click.option("--version", type=int, help="An older version, by its number.")
 @click.option("--as-of", help="The state after a slot, by its start.")
-@click.option("--limit", default=20, show_default=True, help="How many rows.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows.")
 @project_option
 @output_option
 @debug_option
@@ -171,6 +204,7 @@ def read_command(
     from twice import api
 
     project = opened(folder, only_looking=True)
+    target = project.target(target).text
     rows = api.read(None, target, version=version, as_of=as_of, project=project)
     found = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
     if output == "json":

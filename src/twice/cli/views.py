@@ -39,6 +39,7 @@ def point_command(target: str, version: str, yes: bool, folder: str | None, outp
     from twice import api
 
     project = opened(folder)
+    target = project.target(target).text
     found = [one for one in api.versions(target, project=project) if isinstance(one, PointedAt)]
     chosen = next((one for one in found if version in (one.name, str(one.number))), None)
     if chosen is None:
@@ -70,7 +71,9 @@ def seal_command(target: str, why: str, undo: bool, folder: str | None, output: 
     """
     from twice import api
 
-    api.seal(target, "" if undo else why, project=opened(folder))
+    project = opened(folder)
+    target = project.target(target).text
+    api.seal(target, "" if undo else why, project=project)
     _tell(f"{target} {'takes publishes again' if undo else 'takes no more publishes'}.", output, target=target)
 
 

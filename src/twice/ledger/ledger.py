@@ -95,10 +95,15 @@ class Ledger(Leases):
 
     def attempt(self, name: str) -> AttemptRecord | None:
         """Return one attempt, by its name or a beginning of it that is unique."""
+        found = self.attempts_named(name, limit=2)
+        return found[0] if len(found) == 1 else None
+
+    def attempts_named(self, name: str, *, limit: int) -> list[AttemptRecord]:
+        """Return the attempt of this name, or those whose names begin so."""
         # Not by LIKE, which looks at every attempt there is. No character of a name comes after "~".
-        found = self.query("SELECT * FROM attempts WHERE attempt >= ? AND attempt < ? LIMIT 2", name, name + "~")
-        exact = [row for row in found if row["attempt"] == name]
-        return _attempt((exact or found)[0]) if len(exact or found) == 1 else None
+        sql = "SELECT * FROM attempts WHERE attempt >= ? AND attempt < ? ORDER BY attempt LIMIT ?"
+        found = [_attempt(row) for row in self.query(sql, name, name + "~", limit)]
+        return [record for record in found if record.attempt == name] or found
 
     def versions(self, target: str) -> list[dict[str, Any]]:
         """Return what the ledger saw published to a target, newest first."""

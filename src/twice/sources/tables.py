@@ -54,6 +54,7 @@ class Table:
                 f"{self.target!r} unites several tables, so it has no version to read.", fix="Leave version= out."
             )
         if self.version is not None:
+            sight.check_version(self.target, self.version)
             return TableVersion(store, target, self.version, self.version, sight.table_id)
         version = sight.version if sight.pinned else None
         return TableVersion(store, target, version, sight.data_version, sight.table_id)

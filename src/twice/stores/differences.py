@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference
-from twice.slices import quoted
+from twice.slices import quoted, unknown_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,6 +21,11 @@ _ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
 
 def compare(before: DataFrame, after: DataFrame, keys: Sequence[str], sample: int) -> Difference:
     """Count what was added, removed and changed, and show some rows of each."""
+    for frame in (before, after):
+        known = {column.lower() for column in frame.columns}
+        for key in keys:
+            if key.lower() not in known:
+                raise unknown_column(key, frame.columns)
     found = (_by_key(before, after, keys) if keys else _by_row(before, after)).localCheckpoint(eager=False)
     counts = {row[_KIND]: row["count"] for row in found.groupBy(_KIND).count().collect()}
     shown = [

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import Misuse
-from twice.slices import missing_column, quoted, string_literal
+from twice.slices import quoted, string_literal, unknown_column
 from twice.stores.frames import types
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check(values: Mapping[str, str], columns: Collection[str]) -> None:
         raise Misuse("No column is named to find rows by.", fix="Write column=value.")
     for name in values:
         if name not in columns:
-            raise missing_column(name, columns)
+            raise unknown_column(name, columns)
 
 
 def by_spark(rows: DataFrame, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from itertools import islice
+from itertools import islice, product
 from typing import Any, ClassVar
 
 from twice import merges
@@ -49,7 +49,7 @@ from twice.faults import reach
 from twice.merges import MergeRule
 from twice.runs import Receipt, filled_by_another
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State, state_named
-from twice.slices import Slice, missing_column
+from twice.slices import Slice, missing_column, unknown_column
 from twice.stores import editions as kept_names
 from twice.stores.memory.tables import Batch, Edition, Row, Version, with_label
 from twice.stores.memory.views import Views, passed_by
@@ -409,6 +409,9 @@ class MemoryStore(
 
     def compare(self, before: Rows, after: Rows, keys: Sequence[str], sample: int) -> Difference:
         """Compare lists of rows."""
+        for key, rows in product(keys, (before, after)):
+            if rows and key not in rows[0]:
+                raise unknown_column(key, rows[0])
         if keys:
             older = {merges.key_of(row, keys): row for row in before}
             newer = {merges.key_of(row, keys): row for row in after}
@@ -439,7 +442,7 @@ class MemoryStore(
     def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
         """Compare texts: in memory a column has no type."""
         for column in values.keys() - self._newest(name).columns:
-            raise missing_column(column, self._newest(name).columns)
+            raise unknown_column(column, self._newest(name).columns)
         found = (row for row in self.read(name) if all(str(row[key]) == text for key, text in values.items()))
         return list(islice(found, limit))
 
