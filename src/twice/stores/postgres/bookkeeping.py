@@ -9,7 +9,7 @@ and no right is needed beyond that to make tables there:
     twice_kept       one row for each body that is kept beside a target, and counts through a receipt
 
 They are made at the first use, under a lock, so that two first runs do not meet. A look is one statement, so it
-sees one state.
+sees one state; only where a table has another file or other partitions than its publish left, something more is asked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from psycopg import errors, sql
 
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Sight
+from twice.stores.postgres import shapes
 from twice.stores.postgres.connections import Connection, Cursor, one
 from twice.stores.postgres.kinds import Column
 from twice.stores.postgres.names import Name
@@ -118,7 +119,7 @@ select h.target, h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
         where c.relation = any(h.relations)),
     h.outside, h.swept, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
-        where r.target = h.target)
+        where r.target = h.target), {made_of}
 from {heads} h where h.target = any({targets})
 """
 
@@ -219,12 +220,18 @@ def looks(connection: Connection, schema: str, targets: Sequence[str]) -> dict[s
     """Return what the receipts of several targets say, in one statement; those that have none are left out."""
     books = Books(schema)
     names = sql.SQL("{}::text[]").format(sql.Literal(list(targets)))
-    statement = books.filled_in(_LOOK, there=there(sql.SQL("h.tables")), targets=names)
+    statement = books.filled_in(
+        _LOOK, there=there(sql.SQL("h.tables")), targets=names, made_of=shapes.of(sql.SQL("h.tables"))
+    )
     try:
         rows = connection.execute(statement).fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return {}
-    return {row[0]: Looked(_sight(row[1:]), row[11]) for row in rows}
+    found = {}
+    for target, *row, more, kept, now in rows:
+        altered = shapes.what_broke(connection, more.pop(shapes.KEY, None), now)
+        found[target] = Looked(_sight((*row, more, kept), altered), more)
+    return found
 
 
 def unknown(connection: Connection, name: Name) -> Sight:
@@ -236,7 +243,7 @@ def unknown(connection: Connection, name: Name) -> Sight:
     return Sight(version=0, table_id=str(oid), filled=filled, data_version=0 if filled else NO_TABLE, pinned=False)
 
 
-def _sight(row: tuple[Any, ...]) -> Sight:
+def _sight(row: tuple[Any, ...], altered: tuple[str, str]) -> Sight:
     n, owner, left, found, table_id, data_version, changes, newest, outside, swept, more, kept = row
     receipts = {}
     ended: dict[str, str] = {}
@@ -245,7 +252,7 @@ def _sight(row: tuple[Any, ...]) -> Sight:
     for values, seen, why, is_gone in kept or ():
         receipt = Receipt.from_json(values)
         receipts[receipt.slot] = receipt
-        reason = why or broken or (f"{CHANGED} (change {changes})" if seen < changes else "")
+        reason = why or broken or (f"{CHANGED} (change {changes})" if seen < changes else altered[0])
         if reason:
             ended[receipt.slot] = reason
         if is_gone or broken == DROPPED:
@@ -254,7 +261,7 @@ def _sight(row: tuple[Any, ...]) -> Sight:
     # A backup that is brought back starts to count again where it was; the time goes on, and so do oids.
     change = f"change {changes} of {newest}" if newest else f"change {changes}"
     again = f"{broken} after {n}: {found}" if broken else ""
-    names = (outside, change if foreign else "", again)
+    names = (outside, change if foreign else "", again, ": ".join(filter(None, altered)))
     return Sight(
         version=n,
         head=n,

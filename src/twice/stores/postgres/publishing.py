@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -41,6 +42,7 @@ from twice.stores.postgres import (
     misfits,
     periods,
     proofs,
+    shapes,
     unmoved,
     versions,
     views,
@@ -80,7 +82,7 @@ _MOVE = """
 update {heads} h set n = n + 1, owner = %(owner)s
 where target = %(target)s and owner in ('', %(owner)s) and (n = %(base)s or not %(compares)s)
     and not swept ? %(attempt)s and not more ? 'sealed'
-returning n, tables, relations, {there}
+returning n, tables, relations, {there}, more -> 'shape'
 """
 _LEFT = """
 update {heads} h set tables = %(tables)s, relations = {there},
@@ -88,8 +90,10 @@ update {heads} h set tables = %(tables)s, relations = {there},
     data_version = case when %(changed)s then n else data_version end,
     changes = changes + (select count(*) from {changes} c
         where c.relation = any(h.relations) and not c.relation = any({there})),
-    outside = case when %(outside)s = '' then outside else %(outside)s end
+    outside = case when %(outside)s = '' then outside else %(outside)s end,
+    more = more || jsonb_build_object('shape', {made_of})
 where target = %(target)s
+returning more -> 'shape'
 """
 _END = """
 update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(target)s and slot <> all(%(slots)s) and ended = ''
@@ -170,7 +174,9 @@ def _in_transaction(
     reach("postgres.head.moved")
     slots = [receipt.slot for receipt in receipts]
     _check_partitions(connection, books, name, staged, slots)
-    broken = bookkeeping.what_broke(head.left, head.found)
+    shapes.hold(connection, head.tables)
+    made_of = shapes.found(connection, head.tables)
+    broken = bookkeeping.what_broke(head.left, head.found) or shapes.what_broke(connection, head.shape, made_of)[0]
     if broken and staged.keeps and work.slot not in work.base.ended:
         raise Conflict("the rows that were to be kept are gone")
     if broken:
@@ -195,8 +201,10 @@ def _in_transaction(
         # The number may come again, after a backup was brought back; the attempt does not.
         "outside": f"version {head.number} by {work.attempt}" if replaced or broken else "",
     }
-    there = bookkeeping.there(sql.Placeholder("tables") + sql.SQL("::text[]"))
-    connection.execute(books.filled_in(_LEFT, there=there), facts)
+    given = sql.Placeholder("tables") + sql.SQL("::text[]")
+    parts = {"there": bookkeeping.there(given), "made_of": shapes.of(given, noted=True)}
+    if shapes.attached(made_of, one(connection.execute(books.filled_in(_LEFT, **parts), facts))[0]):
+        raise Conflict("a partition was attached meanwhile")
     return notes
 
 
@@ -231,12 +239,13 @@ def _move_receipts(
 
 @dataclass(frozen=True)
 class _Head:
-    """A target's head after it was moved: its number, its tables, their oids at the last publish and now."""
+    """A target's head after it was moved: its number, its tables, their oids at the last publish and now, what they were."""
 
     number: int
     tables: list[str]
     left: list[int | None]
     found: list[int | None]
+    shape: dict[str, Any] | None
 
 
 def _move_head(connection: Connection, books: Books, name: Name, work: Work, owner: str) -> _Head:
@@ -291,6 +300,7 @@ def _apply(
         return periods.fill(connection, change, change.place)
     if bookkeeping.columns_of(connection, name) != change.fits.table:
         raise Conflict("the table has other columns now")
+    shapes.refuse_heirs(connection, name)
     if not change.fits.types:
         return Changed(), ()
     taken = None if change.fits.table else filling.take_staged(connection, change)

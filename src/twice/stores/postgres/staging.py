@@ -24,6 +24,7 @@ from twice.stores.postgres import (
     merging,
     misfits,
     periods,
+    shapes,
     tasks,
     versions,
     views,
@@ -193,6 +194,7 @@ class Stager:
             versions.refuse_version(connection, self.name)
             periods.refuse_names(connection, self.work, self.name)
             self.place = periods.place_of(connection, self.name)
+        shapes.refuse_heirs(connection, self.name)
         table = bookkeeping.columns_of(connection, self.name)
         return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
