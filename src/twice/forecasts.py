@@ -189,7 +189,9 @@ def _why_asks(plan: Plan) -> str:
 
 
 def _forecast(plan: Plan, told: tuple[str, ...]) -> Forecast:
-    return Forecast(plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), why_asks=_why_asks(plan))
+    return Forecast(
+        plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), why_asks=_why_asks(plan)
+    )
 
 
 def _done_with(pipeline: Pipeline, plan: Plan, asked: Asked) -> Iterator[Forecast]:

@@ -204,7 +204,9 @@ def sight_of(connection: Connection, view: Name, sight: Sight) -> Sight:
 def _named(sight: Sight, ended: Mapping[str, str]) -> str:
     """Name what a view shows now, by what came to it: numbers alone may come again, after a backup was brought back."""
     came = digest(repr(sorted(receipt.attempt for receipt in sight.receipts.values())))[:8]
-    return "; ".join(filter(None, [f"version {sight.data_version} of {came}", *sorted(set(ended.values())), sight.outside]))
+    return "; ".join(
+        filter(None, [f"version {sight.data_version} of {came}", *sorted(set(ended.values())), sight.outside])
+    )
 
 
 def _passed_by(kept: Sequence[Version], sight: Sight) -> Iterator[tuple[str, str]]:
