@@ -38,7 +38,7 @@ from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot
 from twice.rules import Rule, rules_of
-from twice.runs import Run, Slot, Target, check_name
+from twice.runs import Run, Slot, Target, check_name, show_slots_in
 from twice.sight import Sight
 from twice.sources.declared import Declared
 from twice.sources.files import Files
@@ -399,6 +399,7 @@ def read(
 def versions(target: str, *, project: ProjectLike = None) -> list[PointedAt] | list[KeptVersion]:
     """List the versions of a table, or those that a view can point at, oldest first."""
     home = opened(project, None)
+    home.read_calendars()
     where = home.target(target)
     store = home.store(where.store)
     if isinstance(store, PointsAtVersions) and store.look(where.name).points:
@@ -498,6 +499,7 @@ class SlotOf:
         schedule = self.schedule
         if schedule is None:
             return Slot(self.name, target, self.key or "")
+        show_slots_in(self.name, target, schedule.tz)
         return Slot(self.name, target, schedule.at(schedule.start))
 
 

@@ -19,7 +19,7 @@ from twice.considered import Look, consider
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, TwiceError, Waiting
 from twice.faults import reach
-from twice.intervals import aware, parse_moment, utc_text
+from twice.intervals import aware, parse_moment
 from twice.jobs import Outcome
 from twice.retrying import fill_slot
 from twice.runs import Slot
@@ -54,23 +54,23 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
         raise Misuse(
             f"The pipeline {pipeline.name!r} has no calendar, so there is nothing to backfill.", fix="Use twice run."
         )
-    zone = pipeline.schedule.tz
+    zone, shown = pipeline.schedule.tz, pipeline.schedule.shown
     first, last = (parse_moment(m, zone) if isinstance(m, str) else aware(m) for m in (start, end))
     if last <= first:
         raise Misuse(
-            f"--to {utc_text(last)} is not after --from {utc_text(first)}.",
+            f"--to {shown(last)} is not after --from {shown(first)}.",
             fix="The end is exclusive: for one day, give the next day as --to.",
         )
     found = []
     for interval in pipeline.schedule.from_to(first.astimezone(UTC), last.astimezone(UTC)):
         if interval.end > now:
             raise Misuse(
-                f"The interval {interval.text} is not closed yet.",
-                fix=f"End the backfill at --to {utc_text(interval.start)}.",
+                f"The interval {interval.shown_in(zone)} is not closed yet.",
+                fix=f"End the backfill at --to {shown(interval.start)}.",
             )
         found.append(interval)
     if not found:
-        raise Misuse(f"No interval of {pipeline.name!r} starts in [{utc_text(first)}, {utc_text(last)}).")
+        raise Misuse(f"No interval of {pipeline.name!r} starts in [{shown(first)}, {shown(last)}).")
     return [Slot(pipeline.identity, pipeline.target, interval) for interval in found]
 
 

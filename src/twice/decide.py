@@ -215,12 +215,12 @@ def _check_neighbours(slot: Slot, sight: Sight) -> None:
             )
         if other.interval and slot.interval and other.part != slot.part and other.interval.overlaps(slot.interval):
             raise Misuse(
-                f"The slot {slot.part_text} overlaps {other.part_text}, which was published under another calendar.",
+                f"The slot {slot.shown} overlaps {other.shown}, which was published under another calendar.",
                 fix="Keep `every` and `zone` as they were, or write to a new target.",
             )
         if bool(other.interval) != bool(slot.interval):
             raise Misuse(
-                f"The target {slot.target.text} holds slots of another kind ({other.part_text}).",
+                f"The target {slot.target.text} holds slots of another kind ({other.shown}).",
                 fix="A pipeline keeps its calendar or its keys; write to a new target.",
             )
 

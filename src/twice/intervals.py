@@ -58,6 +58,10 @@ class Interval:
         """The interval as it stands in a slot: both ends in UTC."""
         return f"{utc_text(self.start)}/{utc_text(self.end)}"
 
+    def shown_in(self, zone: ZoneInfo) -> str:
+        """The interval as the clocks of a zone show it."""
+        return f"{local_text(self.start, zone)}/{local_text(self.end, zone)}"
+
     def overlaps(self, other: Interval) -> bool:
         """Tell whether any moment lies in both."""
         return self.start < other.end and other.start < self.end
@@ -74,6 +78,18 @@ def utc_text(moment: datetime) -> str:
     precise = moment.second or moment.microsecond
     text = moment.replace(tzinfo=None).isoformat(timespec="auto" if precise else "minutes")
     return text + "Z"
+
+
+def local_text(moment: datetime, zone: ZoneInfo) -> str:
+    """Write a moment as the clocks of a zone show it, with its offset; `parse_moment` reads it back.
+
+    >>> local_text(datetime(2024, 10, 6, 22, tzinfo=UTC), zone_named("Europe/Warsaw"))
+    '2024-10-07T00:00+02:00'
+    """
+    if zone.key == "UTC":
+        return utc_text(moment)
+    local = moment.astimezone(zone)
+    return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")
 
 
 def parse_moment(text: str, zone: ZoneInfo | None = None) -> datetime:
@@ -147,6 +163,10 @@ class Schedule:
         """The zone in which days begin."""
         return zone_named(self.zone)
 
+    def shown(self, moment: datetime) -> str:
+        """Write a moment as the clocks of the calendar's zone show it."""
+        return local_text(moment, self.tz)
+
     @cached_property
     def first(self) -> datetime:
         """The first moment of the calendar, UTC."""
@@ -191,16 +211,18 @@ class Schedule:
         found = found.astimezone(UTC)
         if found < self.first:
             raise Misuse(
-                f"{utc_text(found)} lies before the calendar, which starts at {utc_text(self.first)}.",
+                f"{self.shown(found)} lies before the calendar, which starts at {self.shown(self.first)}.",
                 fix="Move `start` of the pipeline back, or choose a later time.",
             )
         if self.last and found >= self.last:
-            raise Misuse(f"{utc_text(found)} lies after the calendar, which ends at {utc_text(self.last)}, exclusive.")
+            raise Misuse(
+                f"{self.shown(found)} lies after the calendar, which ends at {self.shown(self.last)}, exclusive."
+            )
         interval = self._around_or_refuse(found)
         if interval.start != found:
             raise Misuse(
-                f"{utc_text(found)} is not the start of an interval of every={self.every!r} in {self.zone}.",
-                fix=f"It lies inside {interval.text}: use --at {utc_text(interval.start)}.",
+                f"{self.shown(found)} is not the start of an interval of every={self.every!r} in {self.zone}.",
+                fix=f"It lies inside {interval.shown_in(self.tz)}: use --at {self.shown(interval.start)}.",
             )
         return interval
 
@@ -209,7 +231,7 @@ class Schedule:
             return self.around(moment)
         except (OverflowError, ValueError):
             raise Misuse(
-                f"The interval of every={self.every!r} around {utc_text(moment)} is not closed yet: it ends after the year 9999."
+                f"The interval of every={self.every!r} around {self.shown(moment)} is not closed yet: it ends after the year 9999."
             ) from None
 
     def around(self, moment: datetime) -> Interval:

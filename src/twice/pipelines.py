@@ -24,7 +24,7 @@ from twice.intervals import Schedule
 from twice.patterns.ingest import Ingest
 from twice.plans import Pattern
 from twice.rules import Rule
-from twice.runs import Slot, Target, check_name, digest
+from twice.runs import Slot, Target, check_name, digest, show_slots_in
 from twice.slices import quoted
 from twice.sources.files import Files
 from twice.sources.queries import Query
@@ -50,6 +50,10 @@ class Pipeline:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     columns: ColumnPolicy = NO_CHANGES
     retries: Retries | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule:
+            show_slots_in(self.identity, self.target, self.schedule.tz)
 
     def __call__(self, *rows: Any, **named: Any) -> Any:
         """Transform rows, as the undecorated function would."""
@@ -120,7 +124,7 @@ class Pipeline:
         interval = self.schedule.at(at)
         if now is not None and interval.end > now:
             raise Misuse(
-                f"The interval {interval.text} is not closed yet.",
+                f"The interval {interval.shown_in(self.schedule.tz)} is not closed yet.",
                 "Its input may still be growing.",
                 self._which(now, besides),
             )
@@ -137,9 +141,9 @@ class Pipeline:
 
     def _which(self, now: datetime, besides: str) -> str:
         newest = self.schedule.newest_closed(now) if self.schedule else None
-        if newest is None:
+        if self.schedule is None or newest is None:
             return f"Use --at TIME, the start of an interval{besides}. None is closed yet."
-        return f"Use --at {newest.text.partition('/')[0]} for the newest closed interval{besides}."
+        return f"Use --at {self.schedule.shown(newest.start)} for the newest closed interval{besides}."
 
     def call(self, rows: Mapping[str, Any], run: Any) -> Any:
         """Call the transform with its sources, and with the run if it asks for it."""

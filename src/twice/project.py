@@ -16,6 +16,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -150,6 +151,11 @@ class Project:
         for pipeline in found.values():
             matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
         return found
+
+    def read_calendars(self) -> None:
+        """Read the pipelines, so that all slots are shown in their zones; what cannot be read keeps none from being listed."""
+        with suppress(TwiceError):
+            _ = self.pipelines
 
     @property
     def pipelines_folder(self) -> Path:

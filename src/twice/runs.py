@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
 
 from twice.calls import HttpEffect, written
 from twice.errors import Misuse
-from twice.intervals import Interval
+from twice.intervals import Interval, local_text, zone_named
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(.*)", re.DOTALL)
@@ -25,6 +26,8 @@ _ATTEMPT = re.compile(r"[0-9a-f]{8}-\d+-[0-9a-f]{8}")
 _SAFE_IN_SLOT = "/._-"
 _MISREAD = frozenset('\\`"*?{}[]') | {chr(code) for code in range(32)}
 _PART_BYTES = 200
+# By pipeline and target, the zone of the calendar. Only what is shown depends on it.
+_zones: dict[tuple[str, Target], ZoneInfo] = {}
 
 
 def check_name(what: str, name: str) -> str:
@@ -151,11 +154,26 @@ class Slot:
         return self.part if isinstance(self.part, Interval) else None
 
     @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which people see the slot: that of the calendar, as far as one was declared in this process."""
+        return _zones.get((self.pipeline, self.target)) or zone_named("UTC")
+
+    @property
     def label(self) -> str:
-        """What people call the slot: its start, or its key."""
+        """What people call the slot: its start, as the clocks of its zone show it, or its key."""
         if isinstance(self.part, Interval):
-            return self.part.text.partition("/")[0]
+            return local_text(self.part.start, self.zone)
         return self.part or "(the only slot)"
+
+    @property
+    def shown(self) -> str:
+        """The interval, as the clocks of its zone show it, or the key."""
+        return self.part.shown_in(self.zone) if isinstance(self.part, Interval) else self.part_text
+
+
+def show_slots_in(pipeline: str, target: Target, zone: ZoneInfo) -> None:
+    """Let slots be shown by the clocks of a zone. Their text, their order and their equality stay in UTC."""
+    _zones[pipeline, target] = zone
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ def effects_list(folder: str | None, output: str) -> None:
       twice effects list
     """
     project = opened(folder, only_looking=True)
+    project.read_calendars()
     found = effects.counting(project.ledger)
     if not print_records("effects", found, _COLUMNS, output=output, empty="No call is owed."):
         return

@@ -12,6 +12,7 @@ from twice.cli.opening import opened
 from twice.cli.options import contradicting, refuse_for
 from twice.cli.output import (
     debug_option,
+    facts_of,
     first_line,
     output_option,
     print_json,
@@ -96,6 +97,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
     """
     project = opened(folder, only_looking=True)
     identity = project.pipeline(name).identity if name else ""
+    project.read_calendars()
     found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
     print_records("attempts", found, _COLUMNS, output=output, empty="No runs yet.")
 
@@ -131,6 +133,7 @@ def show_command(
       twice show orders --row-source id=4711     which file and which run a row came from
     """
     project = opened(folder, only_looking=True)
+    project.read_calendars()
     if ":" in what:
         refuse_for(what, "at", "key", "row_source", why="They are about a pipeline.")
         _show_target(project, Target.parse(what), files, output)
@@ -141,7 +144,7 @@ def show_command(
     record = project.ledger.attempt(what)
     if record:
         refuse_for(what, "at", "key", "files", why="An attempt has a slot of its own.")
-        _print_facts({"attempt": asdict(record)}, output)
+        _print_facts({"attempt": facts_of(record)}, output)
         return
     if what not in project.pipelines and at is None and key is None:
         raise _unknown(project, what)
@@ -182,6 +185,7 @@ def _show_slot(project: Project, pipeline: Pipeline, at: str | None, key: str | 
     receipt = sight.receipt(slot.text)
     facts = {
         "slot": slot.text,
+        "label": slot.label,
         "published": receipt is not None,
         "proof": "stands" if sight.proof(slot.text) else sight.ended.get(slot.text, "none"),
         "rows": _sums(receipt) if receipt else None,

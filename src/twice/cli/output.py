@@ -16,6 +16,7 @@ import click
 
 from twice.errors import Misuse
 from twice.masks import mask, masked
+from twice.runs import Slot
 from twice.settings import CHOICES
 
 SCHEMA_VERSION = 1
@@ -132,10 +133,15 @@ def print_records(
 ) -> bool:
     """Print records in full as JSON, or a table with these columns; tell whether people are shown any, and want advice."""
     if output == "json":
-        print_json({name: [asdict(record) for record in records]})
+        print_json({name: [facts_of(record) for record in records]})
         return False
     print_table(list(columns), [[cell(record) for cell in columns.values()] for record in records], empty=empty)
     return bool(records)
+
+
+def facts_of(record: Any) -> dict[str, Any]:
+    """Return a record of a slot as plain values, with what people call the slot."""
+    return {**asdict(record), "label": Slot.parse(record.slot).label}
 
 
 def first_line(text: str) -> str:

@@ -15,6 +15,7 @@ from twice.cli.output import (
     confirm,
     count,
     debug_option,
+    facts_of,
     first_line,
     output_option,
     print_json,
@@ -127,6 +128,7 @@ def dead_list(folder: str | None, output: str) -> None:
       twice dead list
     """
     project = opened(folder, only_looking=True)
+    project.read_calendars()
     found = [row for row in retries.every(project.ledger) if row.is_dead]
     if print_records("dead", found, _COLUMNS, output=output, empty="No run was set aside."):
         name = name_of(Slot.parse(found[0].slot))
@@ -171,7 +173,7 @@ def dead_show(name: str, at: str | None, key: str | None, folder: str | None, ou
     project = opened(folder, only_looking=True)
     shown = [
         {
-            **asdict(row),
+            **facts_of(row),
             "history": [asdict(one) for one in project.ledger.attempts(slot=row.slot, limit=_HISTORY)],
             "requeue": f"twice dead requeue {name_of(Slot.parse(row.slot))}",
         }
@@ -181,7 +183,9 @@ def dead_show(name: str, at: str | None, key: str | None, folder: str | None, ou
         print_json({"dead": shown})
         return
     for row in shown:
-        print(f"{row['slot']}  set aside after {count(row['tries'], 'try').replace('trys', 'tries')}")
+        print(
+            f"{row['pipeline']} {row['label']}  set aside after {count(row['tries'], 'try').replace('trys', 'tries')}"
+        )
         print(f"  failed first at {row['first_failed_at']}, last at {row['last_failed_at']}")
         print(f"  asked for with {row['asked']}, parameters {row['parameters']}, generation {row['generation']}")
         print(f"  {row['kind']}: {row['error']}")
@@ -236,4 +240,4 @@ def _tell(slots: list[str], done: str, text: str, output: str) -> None:
         print_json({done: slots})
         return
     for slot in slots:
-        print(f"{slot}  {text}")
+        print(f"{Slot.parse(slot).pipeline} {Slot.parse(slot).label}  {text}")

@@ -68,7 +68,7 @@ def print_plan(plan: Plan, to_stderr: bool = False) -> None:
     stream = sys.stderr if to_stderr else sys.stdout
     version = f"version {plan.base.version}" if plan.base.exists else "no table yet"
     print(f"{plan.slot.pipeline} -> {plan.slot.target.text}  ({plan.pattern}, {version})", file=stream)
-    print(f"  slot {plan.slot.part_text}", file=stream)
+    print(f"  slot {plan.slot.shown}", file=stream)
     print(f"  {plan.action}: {plan.reason} (generation {plan.generation})", file=stream)
     for number, step in enumerate(plan.steps, 1):
         print(f"  {number}. {step.name:9} {step.text}", file=stream)

@@ -168,7 +168,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
     missing = [slot for slot in due if slot.text not in mine]
     waiting = {slot.label: found.what for slot in missing if (found := project.waiting(pipeline, slot))}
     current = {Slot.parse(slot): receipt for slot, receipt in mine.items() if sight.proof(slot)}
-    newest = max((Slot.parse(slot).label for slot in mine), default=None)
+    newest = max(map(Slot.parse, mine), key=lambda slot: slot.part_text, default=None)
     success = last_success(project.ledger, pipeline.identity)
     again = retries.of_target(project.ledger, pipeline.target.text)
     changed = stale(project, pipeline, current)
@@ -191,7 +191,7 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
             if slot in mine
             and project.ledger.accepted(accepted_as(pipeline.pattern, Slot.parse(slot))) != (sight.outside or None)
         },
-        "newest": newest,
+        "newest": newest.label if newest else None,
         "rows": sum(receipt.rows for receipt in current.values()) if pipeline.pattern.adds_up else None,
         "version": sight.version if sight.exists else None,
         "trouble": f"the target belongs to another ledger ({sight.owner[:8]})" if stranger else "",

@@ -71,7 +71,7 @@ class FastMetadataCleaner(OnTarget):
         label, interval = period_of(slot.interval.start, self.period, zone_named(zone))
         if slot.interval.end > interval.end:
             raise Misuse(
-                f"The slot {slot.part_text} does not lie within one {self.period}.",
+                f"The slot {slot.shown} does not lie within one {self.period}.",
                 fix=f"Choose a period that holds whole intervals of {slot.pipeline!r}.",
             )
         return label
