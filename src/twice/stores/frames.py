@@ -187,7 +187,8 @@ def with_columns_of(rows: DataFrame, schema: str) -> DataFrame:
 
 
 def _kinds(schema: str) -> dict[str, Any]:
-    return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    """Return the types alone: what a table says of the parts of a nested column is no part of its type."""
+    return {field["name"]: field["type"] for field in _nullable(json.loads(schema))["fields"]}
 
 
 def _field(name: str, kind: Any) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _LOCK_SECONDS = 60.0
 _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 _CHANGES = "twice_changes"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FEW_FILES = 500
 _MARKS_ROWS = "delta.enableDeletionVectors"
 _VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
@@ -130,6 +131,12 @@ class Transaction:
         """The columns that the table is partitioned by."""
         columns = self._txn.metadata().partitionColumns()
         return [str(columns.apply(index)) for index in range(columns.size())]
+
+    @property
+    def names_in_log(self) -> dict[str, str]:
+        """The names that the log has for the columns: a table that maps its columns calls them otherwise there."""
+        fields = json.loads(str(self._txn.metadata().schema().json()))["fields"]
+        return {field["name"]: field["metadata"].get(_PHYSICAL_NAME, field["name"]) for field in fields}
 
     def table_property(self, name: str) -> str:
         """Return a property of the table, or nothing."""
@@ -430,8 +437,13 @@ class Transaction:
     def added_files(self, actions: Any) -> list[AddedFile]:
         """Return what is known of the files that the actions add."""
         added = (action for action in _each(actions) if _is(action, "AddFile"))
+        names = {in_log: name for name, in_log in self.names_in_log.items()}
         return [
-            AddedFile(str(action.path()), _plain_map(action.partitionValues()), json.loads(action.stats() or "{}"))
+            AddedFile(
+                str(action.path()),
+                {names[in_log]: value for in_log, value in _plain_map(action.partitionValues()).items()},
+                json.loads(action.stats() or "{}"),
+            )
             for action in added
         ]
 

@@ -70,11 +70,11 @@ class ReplacesRows(Stages):
         found = transaction.partition_columns
         if transaction.exists and found != list(columns):
             raise Misuse(f"The table {work.name} is partitioned by {found}, the pattern says {list(columns)}.")
+        filled_before = self._filled_before(work) if transaction.exists else []
+        left_behind = " OR ".join(holds_partition(name, transaction.names_in_log) for name in filled_before)
         staged = self._stage(work, transaction, rows, {"partitionOverwriteMode": "dynamic"}, list(columns), "slice")
-        filled_before = self._filled_before(work)
-        if not filled_before or not transaction.exists:
+        if not left_behind:
             return staged
-        left_behind = " OR ".join(map(holds_partition, filled_before))
         actions = transaction.removing(staged.handle.actions, left_behind)
         return replace(staged, handle=replace(staged.handle, actions=actions))
 
