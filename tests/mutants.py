@@ -27,7 +27,7 @@ from twice.stores import durable, editions, manifest, sweep
 from twice.stores.delta import log as delta_log
 from twice.stores.memory import MemoryStore
 from twice.stores.parquet import ParquetStore
-from twice.stores.postgres import publishing
+from twice.stores.postgres import publishing, unmoved
 from ways import Clock
 
 Patch = Callable[[Any], None]
@@ -300,6 +300,36 @@ def restore_that_takes_receipts_along(patch):
 )
 def partitions_of_others_not_compared_on_postgresql(patch):
     patch.setattr(publishing, "_check_partitions", lambda *asked: None)
+
+
+@mutant(
+    "a transaction publishes to a target that another ledger owns by now",
+    by="the table changes hands at the publish",
+    shows="'published' instead of 'Stranger'",
+    store="postgres",
+)
+def owner_not_compared_on_postgresql(patch):
+    patch.setattr(publishing, "_MOVE", publishing._MOVE.replace("owner in ('', %(owner)s) and", ""))
+
+
+@mutant(
+    "a transaction replaces the whole table by what was computed before a newer slot was published",
+    by="a newer slot within the transaction",
+    shows="rows: ",
+    store="postgres",
+)
+def head_not_compared_on_postgresql(patch):
+    patch.setattr(publishing, "_MOVE", publishing._MOVE.replace("n = %(base)s or", "true or"))
+
+
+@mutant(
+    "what was computed from the whole target is published although the target is another one by now",
+    by="a stranger before the transaction",
+    shows="'published' instead of 'ProofGone'",
+    store="postgres",
+)
+def target_not_compared_on_postgresql(patch):
+    patch.setattr(unmoved, "_state", lambda sight: ())
 
 
 # ---------------------------------------------------------------- the log of a Parquet table

@@ -526,6 +526,23 @@ def a_stranger_right_after_the_publish(bench: Bench) -> None:
 
 
 @way
+def a_stranger_before_the_transaction(bench: Bench) -> None:
+    """Somebody overwrites the table after a replay was planned, and before it publishes: it does not build on those rows."""
+    world = put(by_history(bench), d20=["a"], d21=["b"])
+    world.run(DAY)
+    demand(beside(world, "publish.before", lambda twin: twin.overwrite_by_hand(), NEXT), "ProofGone", "outcome")
+
+
+@way
+def a_newer_slot_within_the_transaction(bench: Bench) -> None:
+    """While an older slot replaces the whole table, a newer one is published: it is not replaced by the older rows."""
+    world = put(bench.world(pattern=twice.data_overwrite()), d19=["first"], d20=["a"], d21=["b"])
+    world.run("2024-09-19")
+    beside(world, "postgres.receipt.moved", lambda twin: twin.run(NEXT))
+    demand(world.rows(), [("b", NEXT)], "rows")
+
+
+@way
 def a_column_that_appears_at_the_publish(bench: Bench) -> None:
     """Another slot brings a new column while a run is about to publish: no row is left without it."""
     world = put(bench.world(columns={"on_new_column": "add"}), d20=["a"], d21=["b"], d22=["c"])
