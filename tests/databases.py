@@ -3,6 +3,7 @@
 import itertools
 import os
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,14 @@ class Database:
         with psycopg.connect(self.url, autocommit=True) as db:
             found = db.execute(statement, values or None)
             return found.fetchall() if found.description else []
+
+    def wait_for(self, statement):
+        """Wait until a statement of another thread is done, or waits for a lock."""
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        while not (statement.done() or self.execute(waiting)[0][0]):
+            time.sleep(0.01)
 
     def rows(self, store, target):
         return store.fetch(target).to_pylist()

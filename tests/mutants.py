@@ -332,6 +332,68 @@ def target_not_compared_on_postgresql(patch):
     patch.setattr(unmoved, "_state", lambda sight: ())
 
 
+@mutant(
+    "a transaction publishes a slot although another generation of it was published since the plan",
+    by="two at once with newer input",
+    shows="'published' instead of 'Overtaken'",
+    store="postgres",
+)
+def receipt_not_compared_on_postgresql(patch):
+    patch.setattr(publishing, "_AGAIN", publishing._AGAIN.replace("and generation = %(generation)s - 1 ", ""))
+
+
+@mutant(
+    "a first publish takes the place of one that a twin has made since the plan",
+    by="two at once that append",
+    shows="'published'",
+    store="postgres",
+)
+def first_receipt_not_compared_on_postgresql(patch):
+    anyhow = "on conflict (target, slot) do update set receipt = excluded.receipt returning changes"
+    patch.setattr(publishing, "_FIRST", publishing._FIRST.replace("on conflict do nothing returning changes", anyhow))
+
+
+@mutant(
+    "a change by others between the compare of the target and the receipt counts as seen",
+    by="a stranger within the transaction",
+    shows="'published' instead of 'ProofGone'",
+    store="postgres",
+)
+def changes_since_the_compare_not_counted_on_postgresql(patch):
+    real = publishing._move_receipts
+    patch.setattr(publishing, "_move_receipts", lambda *asked: real(*asked[:-1], None))
+
+
+@mutant(
+    "a receipt is published for rows that were to be kept and were changed",
+    by="rows to be kept that go away",
+    shows="'published' instead of 'ProofGone'",
+    store="postgres",
+)
+def kept_rows_not_compared_on_postgresql(patch):
+    patch.setattr(publishing, "_KEPT", "select true or %(target)s = %(slot)s or {now} > 0")
+
+
+@mutant(
+    "a receipt is published for rows that were to be kept in a table that is gone",
+    by="a table to be kept that is dropped",
+    shows="outcome: 'published'",
+    store="postgres",
+)
+def dropped_table_with_kept_rows_on_postgresql(patch):
+    patch.setattr(publishing, "_broken", lambda *asked: "")
+
+
+@mutant(
+    "a merge lets others write to the table between its reading and its COMMIT",
+    by="a stranger who looks before inserting",
+    shows="keys: ",
+    store="postgres",
+)
+def merged_table_not_locked_on_postgresql(patch):
+    patch.setattr(publishing, "_LOCK", publishing._LOCK.replace("share row exclusive", "access share"))
+
+
 # ---------------------------------------------------------------- the log of a Parquet table
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -20,7 +21,7 @@ from typing import Any
 
 import twice
 from core.samples import receipt_of, slot_of
-from databases import Database
+from databases import Database, table
 from disks import Disk
 from twice.abilities import Work
 from twice.errors import Busy, Conflict, Misuse, ProofGone, Stranger, TwiceError
@@ -421,6 +422,15 @@ def two_at_once(bench: Bench) -> None:
 
 
 @way
+def two_at_once_that_append(bench: Bench) -> None:
+    """A twin appends the same slot to a table that is there while a run is about to: its rows are there once."""
+    world = put(bench.world(pattern=twice.transactional_writer()), d20=["a", "b"], d22=["c"])
+    world.run(THIRD)
+    ended = beside(world, "publish.before", lambda twin: twin.run(DAY))
+    demand((ended, world.by_day()), ("skipped", {DAY: ["a", "b"], THIRD: ["c"]}), "outcome, rows")
+
+
+@way
 def two_at_once_with_newer_input(bench: Bench) -> None:
     """While a run is about to publish, its input is corrected and a twin publishes that: the older run is fenced off."""
 
@@ -534,6 +544,34 @@ def a_stranger_before_the_transaction(bench: Bench) -> None:
 
 
 @way
+def a_stranger_within_the_transaction(bench: Bench) -> None:
+    """Somebody overwrites the table after the transaction compared it, and before it writes the receipt: nothing builds on that."""
+    world = put(by_history(bench), d20=["a"], d21=["b"])
+    world.run(DAY)
+    ended = beside(world, "postgres.target.compared", lambda twin: twin.overwrite_by_hand(), NEXT)
+    demand(ended, "ProofGone", "outcome")
+
+
+@way
+def a_stranger_who_looks_before_inserting(bench: Bench) -> None:
+    """While a merge is about to commit, somebody inserts the same key where it is not there: it is there once."""
+    world = put(bench.world(pattern=twice.dedup_insert(keys=["id"])), d20=["a"], d21=["b"])
+    world.run(DAY)
+    there = table(world.target)
+    insert = f"insert into {there} select 'b', date '{NEXT}' where not exists (select from {there} where id = 'b')"
+    with ThreadPoolExecutor(1) as threads:
+        inserting = []
+
+        def begin(twin: World) -> None:
+            inserting.append(threads.submit(twin.database.execute, insert))
+            twin.database.wait_for(inserting[0])
+
+        beside(world, "postgres.rows.moved", begin, NEXT)
+        inserting[0].result()
+    demand(sorted(one for one, _ in world.rows()), ["a", "b"], "keys")
+
+
+@way
 def a_newer_slot_within_the_transaction(bench: Bench) -> None:
     """While an older slot replaces the whole table, a newer one is published: it is not replaced by the older rows."""
     world = put(bench.world(pattern=twice.data_overwrite()), d19=["first"], d20=["a"], d21=["b"])
@@ -562,6 +600,16 @@ def rows_to_be_kept_that_go_away(bench: Bench) -> None:
     world.run(DAY)
     put(world, d20=[])
     demand(beside(world, "publish.before", lambda twin: twin.delete_by_hand(DAY)), "ProofGone", "outcome")
+
+
+@way
+def a_table_to_be_kept_that_is_dropped(bench: Bench) -> None:
+    """An empty delivery keeps the old rows, and somebody drops the table meanwhile: nothing is vouched for."""
+    world = put(bench.world(pattern=twice.data_overwrite(slice="day", empty="keep")), d20=["a"])
+    world.run(DAY)
+    put(world, d20=[])
+    drop = f"drop table {table(world.target)}"
+    demand(beside(world, "postgres.receipt.moved", lambda twin: twin.database.execute(drop)), "ProofGone", "outcome")
 
 
 @way

@@ -43,7 +43,6 @@ create table if not exists {heads} (
     data_version bigint not null default -1,
     changes bigint not null default 0,
     outside text not null default '',
-    swept jsonb not null default '[]',
     more jsonb not null default '{{}}'
 );
 create table if not exists {receipts} (
@@ -117,7 +116,7 @@ select h.target, h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
     h.changes + (select count(*) from {changes} c where c.relation = any(h.relations)),
     (select to_char(max(c.at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from {changes} c
         where c.relation = any(h.relations)),
-    h.outside, h.swept, h.more,
+    h.outside, h.more,
     (select jsonb_agg(jsonb_build_array(r.receipt, r.changes, r.ended, r.gone)) from {receipts} r
         where r.target = h.target), {made_of}
 from {heads} h where h.target = any({targets})
@@ -244,7 +243,7 @@ def unknown(connection: Connection, name: Name) -> Sight:
 
 
 def _sight(row: tuple[Any, ...], altered: tuple[str, str]) -> Sight:
-    n, owner, left, found, table_id, data_version, changes, newest, outside, swept, more, kept = row
+    n, owner, left, found, table_id, data_version, changes, newest, outside, more, kept = row
     receipts = {}
     ended: dict[str, str] = {}
     gone = set()
@@ -272,7 +271,6 @@ def _sight(row: tuple[Any, ...], altered: tuple[str, str]) -> Sight:
         gone=frozenset(gone),
         outside="; ".join(filter(None, names)),
         data_version=data_version + changes if data_version != NO_TABLE else NO_TABLE,
-        swept=frozenset(swept),
         points=bool(more.get("points")),
         sealed=str(more.get("sealed", "")),
         pinned=False,

@@ -81,7 +81,7 @@ on conflict do nothing
 _MOVE = """
 update {heads} h set n = n + 1, owner = %(owner)s
 where target = %(target)s and owner in ('', %(owner)s) and (n = %(base)s or not %(compares)s)
-    and not swept ? %(attempt)s and not more ? 'sealed'
+    and not more ? 'sealed'
 returning n, tables, relations, {there}, more -> 'shape'
 """
 _LEFT = """
@@ -95,6 +95,8 @@ update {heads} h set tables = %(tables)s, relations = {there},
 where target = %(target)s
 returning more -> 'shape'
 """
+# What a merge reads has to be what is there at COMMIT, whoever else writes to the table.
+_LOCK = "lock table {} in share row exclusive mode"
 _END = """
 update {receipts} set ended = %(why)s, gone = gone or %(gone)s where target = %(target)s and slot <> all(%(slots)s) and ended = ''
 """
@@ -168,6 +170,7 @@ def _in_transaction(
     mark = "select set_config(%s, %s, true)"
     connection.execute(mark, [bookkeeping.PUBLISHING, work.attempt])
     changes = unmoved.check(connection, books, name, work.base) if work.compares_head else None
+    reach("postgres.target.compared")
     _move_receipts(connection, books, name, staged, receipts, changes)
     reach("postgres.receipt.moved")
     head = _move_head(connection, books, name, work, receipts[0].owner)
@@ -176,7 +179,7 @@ def _in_transaction(
     _check_partitions(connection, books, name, staged, slots)
     shapes.hold(connection, head.tables)
     made_of = shapes.found(connection, head.tables)
-    broken = bookkeeping.what_broke(head.left, head.found) or shapes.what_broke(connection, head.shape, made_of)[0]
+    broken = _broken(connection, head, made_of)
     if broken and staged.keeps and work.slot not in work.base.ended:
         raise Conflict("the rows that were to be kept are gone")
     if broken:
@@ -256,7 +259,6 @@ def _move_head(connection: Connection, books: Books, name: Name, work: Work, own
         "owner": owner,
         "base": work.base.version,
         "compares": work.compares_head,
-        "attempt": work.attempt,
     }
     connection.execute(books.filled_in(_HEAD), values)
     there = bookkeeping.there(sql.SQL("h.tables"))
@@ -264,6 +266,11 @@ def _move_head(connection: Connection, books: Books, name: Name, work: Work, own
     if moved is None:
         raise Conflict("the head moved, or the target is not this ledger's any more")
     return _Head(*moved)
+
+
+def _broken(connection: Connection, head: _Head, made_of: dict[str, Any]) -> str:
+    """Say what happened to the tables since the last publish that ends its proofs, or nothing."""
+    return bookkeeping.what_broke(head.left, head.found) or shapes.what_broke(connection, head.shape, made_of)[0]
 
 
 def _check_partitions(connection: Connection, books: Books, name: Name, staged: Staged, slots: Sequence[str]) -> None:
@@ -311,8 +318,7 @@ def _apply(
     reach("postgres.table.ready")
     if change.rule:
         relation = change.source.checked(connection).opened(connection, place)
-        # What is read has to be what is there at COMMIT, whoever else writes to the table.
-        connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(name.sql))
+        connection.execute(sql.SQL(_LOCK).format(name.sql))
         return _by_key(connection, change, relation, notes)
     deleted = _make_room(connection, change, work) if change.fits.table else 0
     filling.insert(connection, name, taken or change, place)

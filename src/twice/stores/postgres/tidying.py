@@ -1,12 +1,11 @@
 """What did dead attempts leave behind, and how is it taken away without harm to those that live?
 
-An attempt that is about to be swept is named in the target's head first. Should it be alive after all, stopped and
-woken up, its publish finds its name there and is refused: it never publishes from tables that are gone.
+Should an attempt be alive after all, stopped and woken up, its publish counts the rows of its staged tables first: it
+never publishes from tables that are gone. While it counts and reads them it holds them, and a tidy leaves them alone.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from twice.abilities import LiveAttempts, Swept
@@ -26,7 +25,6 @@ with counted as (
 update {heads} set changes = changes + (select count(*) from counted)
 where target = %(target)s and (select count(*) from counted) > 0
 """
-_SWEEPING = "update {heads} set swept = swept || %(attempts)s::jsonb where target = %(target)s"
 
 # A receipt that does not say which rows are its own could mean any of them.
 _UNNAMED = """
@@ -56,18 +54,11 @@ def tidy(url: str, name: Name, live: LiveAttempts, *, dry_run: bool) -> Swept:
         reach("sweep.listed")
         alive = live()
         dead = [one for one in staged if one[1] not in alive]
-        attempts = tuple(sorted({attempt for _, attempt, _ in dead}))
         if dry_run:
             return _swept(dead, [])
-        # Before the first publish there is no head; an attempt that wakes up then finds its tables gone.
-        kept = books.are_there(connection)
-        if kept and attempts:
-            values = {"target": name.table, "attempts": json.dumps(attempts)}
-            connection.execute(books.filled_in(_SWEEPING), values)
-        reach("postgres.sweep.named")
         left = leftovers.drop(connection, [table for table, _, _ in dead])
         reach("postgres.swept")
-        if kept:
+        if books.are_there(connection):
             connection.execute(books.filled_in(_COUNTED), {"target": name.table})
     return _swept(dead, left)
 
