@@ -6,9 +6,10 @@ publishes, skips or refuses is computed from it, never from the ledger alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -155,8 +156,29 @@ class State:
 class Past:
     """The versions of a target that a draft could start from, newest first.
 
+    Stores read them one by one, for as long as somebody asks for an older one; a second question begins at the newest again.
     `lost` says why the rows of a version cannot be read any more, or nothing.
     """
 
     states: Iterable[State] = ()
     lost: Callable[[int], str] = field(default=lambda _: "", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", _Kept(self.states))
+
+
+class _Kept:
+    """What an iterator gave so far, and then the rest of it, for everybody who asks."""
+
+    def __init__(self, found: Iterable[State]) -> None:
+        self._rest = iter(found)
+        self._had: list[State] = []
+
+    def __iter__(self) -> Iterator[State]:
+        for number in count():
+            if number == len(self._had):
+                try:
+                    self._had.append(next(self._rest))
+                except StopIteration:
+                    return
+            yield self._had[number]

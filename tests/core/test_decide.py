@@ -14,7 +14,7 @@ from twice.patterns.keyed import KeyedPartition
 from twice.patterns.merger import Merger
 from twice.patterns.transactional_writer import TransactionalWriter
 from twice.runs import Slot, Target
-from twice.sight import Sight
+from twice.sight import Past, Sight, State
 
 SLOT = slot_of("2024-09-20")
 NEWER = slot_of("2024-09-21")
@@ -387,3 +387,17 @@ class HasText(str):
 
 def test_a_plan_for_no_table_has_no_version_before():
     assert ask(Sight()).to_json()["version_before"] is None
+
+
+def test_the_past_of_a_table_begins_at_the_newest_version_for_everybody_who_asks():
+    past = Past(State(version) for version in (3, 2, 1))
+    first = iter(past.states)
+    assert next(first).version == 3
+    assert [state.version for state in past.states] == [3, 2, 1]
+    assert [state.version for state in first] == [2, 1]
+
+
+def test_an_older_version_of_a_table_is_read_when_somebody_asks_for_it():
+    versions = iter([State(3), State(2)])
+    assert next(iter(Past(versions).states)).version == 3
+    assert next(versions).version == 2
