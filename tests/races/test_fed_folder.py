@@ -6,7 +6,6 @@
 import json
 import os
 import random
-import secrets
 import signal
 import subprocess
 import sys
@@ -73,13 +72,6 @@ class Killed:
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-@pytest.fixture
-def seed():
-    chosen = int(os.environ.get("TWICE_SEED") or secrets.randbelow(10**6))
-    print(f"seed {chosen}: repeat with TWICE_SEED={chosen}")
-    return chosen
 
 
 def fed(folder, kind, address, seed, seconds, lives):
