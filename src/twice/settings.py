@@ -11,16 +11,18 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from twice.confidential import from_environment, from_file
 from twice.errors import Misuse, suggestion
 from twice.events import KINDS
+from twice.intervals import parse_length
 from twice.ledger.places import Place, ledger_place
 from twice.masks import MASK, hide, mask, says_secret
 from twice.runs import check_path
+from twice.stores.registry import is_kind, kinds
 
 FILE = "twice.toml"
 _MOST_BYTES = 1 << 20
@@ -54,6 +56,8 @@ DEFAULTS: dict[str, Any] = {
 CHOICES = {"log.format": ("off", "text", "json"), "log.level": ("debug", "info", "warning", "error")}
 _ENVIRONMENT = {key: "TWICE_" + key.upper().replace(".", "_") for key in DEFAULTS}
 _PATHS = ("project.pipelines", "jars.folder", "results.file", "openlineage.file")
+_LENGTHS = ("retries.wait", "retries.wait_at_most", "retries.for_at_most")
+_RENEWALS = 3
 _FREE_TABLES = ("spark.conf",)
 _OWN_SECTIONS = ("stores", "hooks")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -160,6 +164,8 @@ def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
         values[key] = _value(key, default, flat, overrides or {})
         if key in _PATHS:
             check_path(key, values[key].value)
+    _check_lengths(values)
+    values["leases.renew_seconds"] = _renewal(values["leases.renew_seconds"], values["leases.seconds"].value)
     return Settings(
         root,
         values,
@@ -169,6 +175,32 @@ def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
         _hooks(tree.get("hooks", {})),
         conf,
     )
+
+
+def _check_lengths(values: Mapping[str, Value]) -> None:
+    """Refuse lengths of time that would be found wrong in the middle of a run."""
+    for key in _LENGTHS:
+        try:
+            parse_length(values[key].value)
+        except Misuse as error:
+            raise Misuse(f"{key}: {error.what}", error.why, error.fix) from None
+
+
+def _renewal(said: Value, seconds: float) -> Value:
+    """Return how often leases are renewed: as it is said, else so often that two renewals may fail.
+
+    Raises:
+        Misuse: A lease would end before it is renewed.
+    """
+    if said.origin == "default":
+        return said if not 0 < seconds < _RENEWALS * said.value else replace(said, value=seconds / _RENEWALS)
+    if not 0 < said.value < seconds:
+        raise Misuse(
+            f"leases.renew_seconds={said.value:g} must be more than 0 and less than leases.seconds={seconds:g}.",
+            "A lease that is not renewed in time ends, and another run takes the slot over.",
+            "Leave it out: by default two renewals may fail before a lease ends.",
+        )
+    return said
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -232,8 +264,10 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
         check_path(f"The root of [stores.{name}] in {FILE}", root)
         url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
-        url = url or url_of_kind(str(content["kind"]))
-        stores[name] = StoreSettings(name, str(content["kind"]), root, str(content.get("views", "")), url)
+        kind = str(content["kind"])
+        if not is_kind(kind):
+            raise Misuse(f"stores.{name}.kind={kind!r} in {FILE} is no kind of store.", fix=suggestion(kind, kinds()))
+        stores[name] = StoreSettings(name, kind, root, str(content.get("views", "")), url or url_of_kind(kind))
     return stores
 
 

@@ -101,6 +101,12 @@ def test_an_unknown_key_is_refused_with_a_suggestion(loaded, text, what, meant):
         ("[stores.lake]\nkind = 'delta'\nroot = 's3a://b/x'", r"root of \[stores.lake\] .* is an address \(s3a:\)"),
         ("[project]\npipelines = 'file:///x'", "project.pipelines .* is an address.*\n.*\n.*'/x'"),
         ("[stores]\nlake = 'delta'", r"\[stores.lake\] in twice.toml needs a kind"),
+        ("[stores.lake]\nkind = 'detla'", r"stores.lake.kind='detla' .*\n  Did you mean 'delta'"),
+        ("[retries]\nwait = 'soon'", r"retries.wait: 'soon' is not a length of time"),
+        ("[retries]\nwait_at_most = '1 month'", r"retries.wait_at_most: '1 month' is not"),
+        ("[retries]\nfor_at_most = ''", r"retries.for_at_most: '' is not"),
+        ("[leases]\nrenew_seconds = 60", r"leases.renew_seconds=60 must be .* less than leases.seconds=60"),
+        ("[leases]\nrenew_seconds = 0", r"leases.renew_seconds=0 must be more than 0"),
     ],
 )
 def test_a_wrong_type_is_refused(loaded, text, what):
@@ -112,6 +118,12 @@ def test_a_wrong_type_is_refused(loaded, text, what):
 def test_a_lease_that_is_no_length_of_time_is_refused(loaded, seconds):
     with pytest.raises(Misuse, match=r"leases.seconds"):
         loaded(f"[leases]\nseconds = {seconds}\n")
+
+
+@pytest.mark.parametrize(("seconds", "renewed"), [(120, 20), (60, 20), (6, 2), (0.3, 0.1)])
+def test_two_renewals_may_fail_before_a_lease_ends_unless_it_is_said_otherwise(loaded, seconds, renewed):
+    assert loaded(f"[leases]\nseconds = {seconds}\n")["leases.renew_seconds"] == pytest.approx(renewed)
+    assert loaded(f"[leases]\nseconds = {seconds}\nrenew_seconds = 0.2\n")["leases.renew_seconds"] == 0.2
 
 
 def test_a_wrong_type_in_the_environment_is_refused(loaded, monkeypatch):

@@ -40,6 +40,11 @@ def kinds() -> list[str]:
     return [*BUILT_IN, *sorted(set(_third_party()) - set(BUILT_IN))]
 
 
+def is_kind(kind: str) -> bool:
+    """Tell whether a kind is installed; those of others are looked for only where it is none of ours."""
+    return kind in BUILT_IN or kind in _third_party()
+
+
 def _third_party() -> dict[str, str]:
     from importlib.metadata import entry_points
 
