@@ -22,7 +22,7 @@ from twice.findings import Finding
 from twice.fingerprint import Inputs, Source
 from twice.handovers import restore as go_back
 from twice.holding import planned
-from twice.intervals import Schedule, aware
+from twice.intervals import Moment, Schedule, aware
 from twice.jobs import Job, Outcome
 from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
@@ -284,7 +284,7 @@ def source(read: Callable[..., Any], *, fingerprint: str | Callable[..., Any]) -
 def run(
     pipeline: Pipeline | str,
     *,
-    at: str | datetime | None = None,
+    at: Moment | None = None,
     key: str | None = None,
     force: bool = False,
     accept: bool = False,
@@ -304,7 +304,7 @@ def run(
 def plan(
     pipeline: Pipeline | str,
     *,
-    at: str | datetime | None = None,
+    at: Moment | None = None,
     key: str | None = None,
     force: bool = False,
     accept: bool = False,
@@ -317,17 +317,15 @@ def plan(
     return planned(home, chosen, where, Asked(force, accept)).plan
 
 
-def _chosen(
-    home: Project, pipeline: Pipeline | str, at: str | datetime | None, key: str | None
-) -> tuple[Pipeline, Slot]:
+def _chosen(home: Project, pipeline: Pipeline | str, at: Moment | None, key: str | None) -> tuple[Pipeline, Slot]:
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     return chosen, chosen.slot(at, key, now=datetime.now(UTC))
 
 
 def backfill(
     pipeline: Pipeline | str,
-    start: str | datetime,
-    end: str | datetime,
+    start: Moment,
+    end: Moment,
     *,
     force: bool = False,
     missing: bool = False,
@@ -482,9 +480,9 @@ def current_files(target: str, *, project: ProjectLike = None) -> list[str]:
 class SlotOf:
     """A slot without its target, as `twice.slot(...)` gives it to `twice.publish`."""
 
-    def __init__(self, name: str, at: str | datetime | None, every: str, zone: str, key: str | None) -> None:
+    def __init__(self, name: str, at: Moment | None, every: str, zone: str, key: str | None) -> None:
         self.name = check_name("pipeline", name)
-        self.at = aware(at).isoformat() if isinstance(at, datetime) else at
+        self.at = aware(at).isoformat() if isinstance(at, datetime) else None if at is None else str(at)
         self.key = key
         self.every = every
         self.zone = zone
@@ -504,7 +502,7 @@ class SlotOf:
 
 
 def slot(
-    name: str, *, at: str | datetime | None = None, every: str = "1 day", zone: str = "UTC", key: str | None = None
+    name: str, *, at: Moment | None = None, every: str = "1 day", zone: str = "UTC", key: str | None = None
 ) -> SlotOf:
     """Name the slot that a job's rows fill."""
     if at is not None and key is not None:

@@ -19,7 +19,7 @@ from twice.considered import Look, consider
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, TwiceError, Waiting
 from twice.faults import reach
-from twice.intervals import aware, parse_moment
+from twice.intervals import Moment, moment_of
 from twice.jobs import Outcome
 from twice.retrying import fill_slot
 from twice.runs import Slot
@@ -44,7 +44,7 @@ class SlotEnd:
     error: TwiceError | None = None
 
 
-def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime, now: datetime) -> list[Slot]:
+def slots_between(pipeline: Pipeline, start: Moment, end: Moment, now: datetime) -> list[Slot]:
     """Return the slots that start in `[start, end)`, oldest first.
 
     Raises:
@@ -55,7 +55,7 @@ def slots_between(pipeline: Pipeline, start: str | datetime, end: str | datetime
             f"The pipeline {pipeline.name!r} has no calendar, so there is nothing to backfill.", fix="Use twice run."
         )
     zone, shown = pipeline.schedule.tz, pipeline.schedule.shown
-    first, last = (parse_moment(m, zone) if isinstance(m, str) else aware(m) for m in (start, end))
+    first, last = (moment_of(moment, zone) for moment in (start, end))
     if last <= first:
         raise Misuse(
             f"--to {shown(last)} is not after --from {shown(first)}.",
@@ -282,8 +282,8 @@ def _ends_of(project: Project, pipeline: Pipeline, slots: Sequence[Slot], first:
 def backfill(
     project: Project,
     pipeline: Pipeline,
-    start: str | datetime,
-    end: str | datetime,
+    start: Moment,
+    end: Moment,
     asked: Asked,
     on_slot: Callable[[SlotEnd], None] | None = None,
     *,

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from twice.errors import Misuse
 
+Moment = str | date  # a datetime is a date, too
 UNITS = ("minute", "hour", "day", "week", "month", "year")
 _FIXED = {
     "minute": timedelta(minutes=1),
@@ -111,6 +112,19 @@ def parse_moment(text: str, zone: ZoneInfo | None = None) -> datetime:
     return aware(moment)
 
 
+def moment_of(given: Moment, zone: ZoneInfo | None = None) -> datetime:
+    """Return the moment that a program names: a text, a datetime with its offset, or a date, which means its midnight in `zone`.
+
+    >>> moment_of(date(2024, 10, 7)).isoformat()
+    '2024-10-07T00:00:00+00:00'
+    """
+    if isinstance(given, datetime):
+        return aware(given)
+    if not isinstance(given, str | date):
+        raise Misuse(f"{given!r} is not a moment.", fix="Give a date, a datetime with its offset, or a text of either.")
+    return parse_moment(str(given), zone)
+
+
 def aware(moment: datetime) -> datetime:
     """Return the moment if it carries its offset from UTC, and refuse it otherwise."""
     if moment.utcoffset() is None:
@@ -201,14 +215,13 @@ class Schedule:
                 fix=f"The {unit} around it begins at {floor(local, unit).isoformat()}.",
             )
 
-    def at(self, moment: str | datetime) -> Interval:
+    def at(self, moment: Moment) -> Interval:
         """Return the interval that starts at this moment.
 
         Raises:
             Misuse: The moment is naive, before the calendar, or inside an interval.
         """
-        found = parse_moment(moment, self.tz) if isinstance(moment, str) else aware(moment)
-        found = found.astimezone(UTC)
+        found = moment_of(moment, self.tz).astimezone(UTC)
         if found < self.first:
             raise Misuse(
                 f"{self.shown(found)} lies before the calendar, which starts at {self.shown(self.first)}.",

@@ -50,7 +50,7 @@ class Loss:
     asks: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a run will do to its target.
 
@@ -76,6 +76,27 @@ class Plan:
     compares_head: bool = False
     notes: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the plan as people read it."""
+        version = f"version {self.base.version}" if self.base.exists else "no table yet"
+        lines = [
+            f"{self.slot.pipeline} -> {self.slot.target.text}  ({self.pattern}, {version})",
+            f"  slot {self.slot.shown}",
+            f"  {self.action}: {self.reason} (generation {self.generation})",
+            *(f"  {number}. {step.name:9} {step.text}" for number, step in enumerate(self.steps, 1)),
+            *(f"  rows leave: {loss.what}" for loss in self.losses),
+            *(f"  note: {note}" for note in self.notes),
+            f"  plan {self.hash}",
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Name the plan in one line: what it saw of the target, with all receipts of it, would fill pages."""
+        return f"Plan({self.slot.text!r}, {self.action!r}, reason={self.reason!r}, hash={self.hash!r})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     @property
     def skips(self) -> bool:

@@ -503,6 +503,7 @@ def test_a_list_of_no_partitions_does_not_mean_the_whole_table():
     [
         (None, r"(?s)Which interval of 'visits'.*--at .*newest closed interval"),
         (datetime(2024, 10, 7), "carries no offset"),
+        (20241007, "20241007 is not a moment"),
         ("2024-10-07T00:00", "carries no offset"),
         ("2024-10-07T05:00Z", r"(?s)not the start of an interval.*--at 2024-10-07T00:00Z"),
         ("2024-10-06", "lies before the calendar"),
@@ -528,6 +529,40 @@ def test_an_interval_that_is_still_open_is_refused(run):
 def test_an_aware_datetime_in_any_zone_names_its_moment(run):
     moment = datetime.fromisoformat("2024-10-07T02:00+02:00")
     assert run(daily(), at=moment).slot.label == "2024-10-07T00:00Z"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Warsaw"])
+def test_a_date_names_its_midnight_in_the_zone_of_the_pipeline(run, project, zone):
+    day, pipeline = date(2024, 10, 7), daily(zone=zone)
+    assert run(pipeline, at=day).slot == pipeline.slot(DAY)
+    assert twice.plan(pipeline, at=day, project=project).skips
+    done = twice.backfill(pipeline, day, date(2024, 10, 8), project=project)
+    assert [outcome.state for outcome in done] == ["skipped"]
+    slot = twice.slot("visits", at=day, zone=zone).on(pipeline.target)
+    assert slot == pipeline.slot(DAY)
+
+
+# ------------------------------------------------------------------ plans
+
+
+def test_a_plan_is_printed_as_the_command_line_prints_it(project):
+    plan = twice.plan(daily(), at=DAY, project=project)
+    assert str(plan).splitlines() == [
+        "visits -> memory:lake/visits  (data_overwrite, no table yet)",
+        "  slot 2024-10-07T00:00Z/2024-10-08T00:00Z",
+        "  create: the first run of this slot (generation 1)",
+        *(f"  {number}. {step.name:9} {step.text}" for number, step in enumerate(plan.steps, 1)),
+        f"  plan {plan.hash}",
+    ]
+    assert len(plan.steps) >= 2
+
+
+def test_a_plan_is_named_in_one_line_whatever_it_saw_of_the_target(run, project):
+    run(daily(), at=DAY)
+    plan = twice.plan(daily(), at=DAY, project=project, force=True)
+    assert repr(plan) == (
+        f"Plan('v1:visits:memory:lake/visits:2024-10-07T00:00Z/2024-10-08T00:00Z', 'replace', reason='{plan.reason}', hash='{plan.hash}')"
+    )
 
 
 # ------------------------------------------------------------------ tables as sources
@@ -677,10 +712,6 @@ def divides_by_zero(rows):
     return rows[: 1 / 0]
 
 
-def takes_nothing():
-    return []
-
-
 def drops_the_slice_column(rows):
     return [{"id": row["id"]} for row in rows]
 
@@ -693,7 +724,6 @@ def forgets_to_return(rows):
     ("transform", "words"),
     [
         (divides_by_zero, "ZeroDivisionError: division by zero"),
-        (takes_nothing, "takes 0 positional arguments"),
         (drops_the_slice_column, "no column 'day', which the pattern names"),
     ],
 )
