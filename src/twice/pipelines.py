@@ -20,7 +20,7 @@ from twice import placeholders
 from twice.columns import NO_CHANGES, ColumnPolicy
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
-from twice.intervals import Schedule
+from twice.intervals import Moment, Schedule
 from twice.patterns.ingest import Ingest
 from twice.plans import Pattern
 from twice.rules import Rule
@@ -100,7 +100,7 @@ class Pipeline:
 
     def slot(
         self,
-        at: str | datetime | None = None,
+        at: Moment | None = None,
         key: str | None = None,
         *,
         now: datetime | None = None,
@@ -147,11 +147,16 @@ class Pipeline:
 
     def call(self, rows: Mapping[str, Any], run: Any) -> Any:
         """Call the transform with its sources, and with the run if it asks for it."""
-        wants_run = "run" in inspect.signature(self.transform).parameters
-        extra = {"run": run} if wants_run else {}
-        if list(rows) == ["rows"]:
-            return self.transform(rows["rows"], **extra)
-        return self.transform(**rows, **extra)
+        positional, named = _arguments(self.transform, rows, run)
+        return self.transform(*positional, **named)
+
+
+def _arguments(
+    transform: Callable[..., Any], rows: Mapping[str, Any], run: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a transform is called with: its sources, a single one by its place, and the run if it asks for it."""
+    wanted = {"run": run} if "run" in inspect.signature(transform).parameters else {}
+    return ((rows["rows"],), wanted) if list(rows) == ["rows"] else ((), {**rows, **wanted})
 
 
 def pipeline(
@@ -197,6 +202,7 @@ def pipeline(
     def declare(transform: Callable[..., Any]) -> Pipeline:
         if isinstance(transform, Sql):
             transform.statement.check_for(calendar=schedule is not None)
+        _check_transform(transform, chosen)
         called = name or getattr(transform, "__name__", "")
         if not called:
             raise Misuse("A transform that is no function gives the pipeline no name.", fix="Declare it with name=.")
@@ -215,6 +221,34 @@ def pipeline(
         )
 
     return declare
+
+
+def _check_transform(transform: Any, sources: Mapping[str, Any]) -> None:
+    """Refuse what cannot be called with the sources.
+
+    Raises:
+        Misuse: With what it asks for, and what it is given.
+    """
+    named = getattr(transform, "__name__", type(transform).__name__)
+    if not callable(transform):
+        raise Misuse(
+            f"The transform is of the type {named}, which cannot be called.",
+            fix="Declare a function, or twice.sql(...).",
+        )
+    try:
+        signature = inspect.signature(transform)
+    except (TypeError, ValueError):  # some of Python's own do not tell
+        return
+    positional, by_name = _arguments(transform, sources, None)
+    try:
+        signature.bind(*positional, **by_name)
+    except TypeError as error:
+        wanted = ", ".join(sources)
+        raise Misuse(
+            f"The transform {named!r} cannot be called with its sources: {error}.",
+            f"It is given {' and '.join(map(repr, sources))}, and 'run' if it has a parameter of that name.",
+            f"Write: def {named}({wanted}):",
+        ) from None
 
 
 def _check_no_empty(declared: Any) -> None:

@@ -6,6 +6,7 @@ that is costly is opened at its first use, once, also where threads work on seve
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import os
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +41,7 @@ from twice.sight import Sight
 from twice.sources.files import Files
 from twice.sources.named import reads_of
 from twice.steps import Kept
-from twice.stores.registry import make_store
+from twice.stores.registry import is_kind, kinds, make_store
 from twice.tries import Retries
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class Project:
         found: dict[str, Pipeline] = {}
         hooks: list[Hook] = []
         for module in self._modules():
+            _check_no_lost(module)
             for declared in vars(module).values():
                 if isinstance(declared, Pipeline) and found.get(declared.name) is not declared:
                     _add(found, declared)
@@ -149,8 +151,19 @@ class Project:
                     hooks.append(declared)
         self.hooks = tuple(hooks)
         for pipeline in found.values():
+            for target in (pipeline.target, *_read_by(pipeline)):
+                self._check_store(target, pipeline)
             matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
         return found
+
+    def _check_store(self, target: Target, pipeline: Pipeline) -> None:
+        """Refuse a target whose store is neither one of the project nor a kind."""
+        if not is_kind(self.kind(target.store)):
+            known = [*self.settings.stores, *kinds()]
+            raise Misuse(
+                f"There is no store {target.store!r}, which the pipeline {pipeline.name!r} names in {target.text!r}.",
+                fix=suggestion(target.store, known),
+            )
 
     def read_calendars(self) -> None:
         """Read the pipelines, so that all slots are shown in their zones; what cannot be read keeps none from being listed."""
@@ -248,8 +261,7 @@ class Project:
         named = {store.kind for store in self.settings.stores.values()}
         for pipeline in self.pipelines.values():
             named.add(self.kind(pipeline.target.store))
-            for source in pipeline.sources.values():
-                named |= {self.kind(Target.parse(target).store) for target in getattr(source, "reads", ())}
+            named |= {self.kind(target.store) for target in _read_by(pipeline)}
         return named
 
     def store(self, name: str) -> Store:
@@ -419,6 +431,12 @@ class _Locations:
             self._project.ledger.locate(Target(self._store, name).text, location)
 
 
+def _read_by(pipeline: Pipeline) -> Iterator[Target]:
+    """Yield the tables of stores that a pipeline reads."""
+    for source in pipeline.sources.values():
+        yield from map(Target.parse, getattr(source, "reads", ()))
+
+
 def _is_incomplete(pipeline: Pipeline) -> bool:
     """Tell whether a declaration, its transform aside, depends on something of Spark."""
     transform = pipeline.transform
@@ -438,6 +456,27 @@ def _add(found: dict[str, Pipeline], pipeline: Pipeline) -> None:
                 "Give one of them a target of its own.",
             )
     found[pipeline.name] = pipeline
+
+
+def _check_no_lost(module: Any) -> None:
+    """A function that is declared twice under one name leaves only the second: the first pipeline would never run.
+
+    Raises:
+        Misuse: There is one.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for node in ast.parse(Path(module.__file__).read_bytes()).body:
+        if not isinstance(node, ast.FunctionDef) or not isinstance(getattr(module, node.name, None), Pipeline):
+            continue
+        for one in node.decorator_list:
+            by = ast.unparse(one.func if isinstance(one, ast.Call) else one)
+            before = first.setdefault((node.name, by), node.lineno)
+            if before != node.lineno:
+                raise Misuse(
+                    f"{os.path.basename(module.__file__)} declares two pipelines as functions called {node.name!r}, in lines {before} and {node.lineno}.",
+                    "The second takes the name of the first, which would never run.",
+                    "Give one of the functions another name.",
+                )
 
 
 def _load(file: Path) -> Any:

@@ -97,3 +97,32 @@ def test_bytes_that_are_not_utf8_are_rows_to_be_set_aside_only_where_some_may_be
     assert chosen(tmp_path, "x.csv", max_quarantined=1).counts() == {"x.csv": 2}
     with pytest.raises(TwiceError, match=r"'x\.csv' holds bytes that are not UTF-8"):
         chosen(tmp_path, "x.csv").counts()
+
+
+# ------------------------------------------------------------------ types of a schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "id BIGINT NOT NULL, price decimal(10, 2), `odd name` string COMMENT 'a, b', tags array<string>",
+        "id: long, s struct<a: int, b: string>, m map<string, int>, t timestamp_ntz, i interval day to second",
+        "`a``b` varchar(3), v variant, c char(2), x binary,",
+    ],
+)
+def test_types_that_spark_knows_are_let_through(schema):
+    assert twice.files("a.json", schema=schema).schema == schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("id int, name strng", r"'name' of the schema has the type 'strng'.\n  Did you mean 'string'"),
+        ("`odd name` integr", r"'odd name' .* 'integr'.\n  Did you mean 'integer'"),
+        ("id", r"'id' of the schema has no type"),
+        ("id int, name: 7", r"'name' .* the type '7'"),
+    ],
+)
+def test_a_type_that_spark_does_not_know_is_refused_where_it_is_declared(schema, words):
+    with pytest.raises(twice.Misuse, match=words):
+        twice.files("a.csv", schema=schema)

@@ -3,6 +3,7 @@
 import pytest
 from samples import moment
 
+import twice
 from twice.errors import Misuse
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.pipelines import pipeline
@@ -50,6 +51,14 @@ def test_a_renamed_pipeline_keeps_its_slots():
         ({"target": "lake/out"}, "is not a target"),
         ({**DAILY, "zone": "Mars"}, "is not a time zone"),
         ({**DAILY, "end": "soon"}, "is not a moment"),
+        ({"transform": lambda: None}, "cannot be called with its sources: too many positional"),
+        ({"transform": lambda rows, day: []}, r"missing a required argument: 'day'.\n.*'rows', and 'run' if"),
+        ({"transform": lambda run, rows: []}, "multiple values for argument 'run'"),
+        (
+            {"sources": {"a": SOURCE, "b": SOURCE}, "source": None},
+            r"missing a required argument: 'rows'.*\n.*'a' and 'b'",
+        ),
+        ({"transform": 5}, "of the type int, which cannot be called"),
     ],
 )
 def test_a_declaration_that_is_not_whole_is_refused(changes, why):
@@ -114,3 +123,50 @@ def test_a_calendar_over_the_same_files_is_warned_of():
 
 def test_the_code_of_a_pipeline_is_that_of_its_function():
     assert declared().code == declared(name="other", **DAILY).code
+
+
+# ------------------------------------------------------------------ a file of pipelines
+
+FIRST = """
+@twice.pipeline(source=twice.files("in.csv", schema="id int"), target="memory:first", pattern=twice.data_overwrite())
+def first(rows):
+    return rows
+"""
+SECOND = """
+@twice.pipeline(source=twice.table("memory:first"), target="memory:second", pattern=twice.data_overwrite())
+def second(rows):
+    return rows
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return what writes a file of pipelines, reads it, and names those that it declares."""
+
+    def act(*parts):
+        (tmp_path / "pipelines").mkdir()
+        (tmp_path / "pipelines/shop.py").write_text("".join(["import functools, twice\n", *parts]))
+        return list(twice.Project.open(tmp_path).pipelines)
+
+    return act
+
+
+def test_all_pipelines_of_a_file_are_found(read):
+    assert read(FIRST, SECOND) == ["first", "second"]
+
+
+@pytest.mark.parametrize("option", ["", 'name="other", '])
+def test_two_functions_of_one_name_are_refused_since_the_first_would_never_run(read, option):
+    again = SECOND.replace("def second", "def first").replace("source=", f"{option}source=")
+    with pytest.raises(Misuse, match=r"shop.py declares two .* called 'first', in lines 4 and 8\.\n .*would never run"):
+        read(FIRST, again)
+
+
+def test_a_helper_may_have_the_name_of_a_pipeline_that_follows(read):
+    assert read("\n@functools.cache\ndef second():\n    return 1\n", SECOND) == ["second"]
+
+
+@pytest.mark.parametrize("wrong", [FIRST.replace("memory:", "memry:"), SECOND.replace("memory:first", "memry:first")])
+def test_a_store_that_is_not_there_is_refused_before_anything_is_read(read, wrong):
+    with pytest.raises(Misuse, match=r"no store 'memry', which the pipeline .*\n  Did you mean 'memory'"):
+        read(wrong)

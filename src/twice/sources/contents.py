@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twice.errors import BadFile, Misuse
+from twice.errors import BadFile, Misuse, suggestion
 from twice.sources.listing import bad, regular
 from twice.sources.misreading import CsvLines, JsonLines
 from twice.sources.packing import CANNOT_BE_READ, Unpacked, check_size, disguise, opener, unpacked
@@ -25,6 +25,44 @@ if TYPE_CHECKING:
     from twice.sources.files import Files
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+# The words with which Spark lets the type of a column begin.
+_TYPES = [
+    "array",
+    "bigint",
+    "binary",
+    "boolean",
+    "byte",
+    "char",
+    "character",
+    "date",
+    "dec",
+    "decimal",
+    "double",
+    "float",
+    "geography",
+    "geometry",
+    "int",
+    "integer",
+    "interval",
+    "long",
+    "map",
+    "numeric",
+    "real",
+    "short",
+    "smallint",
+    "string",
+    "struct",
+    "time",
+    "timestamp",
+    "timestamp_ltz",
+    "timestamp_ntz",
+    "tinyint",
+    "varchar",
+    "variant",
+    "void",
+]
+_NAME = re.compile(r"`(?:[^`]|``)*`|[^\s:]+")
+_WORD = re.compile(r"[\s:]*(\w+)")
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ENCRYPTED = b"PARE"
 _PARQUET_LEAST_BYTES = 12
@@ -127,6 +165,28 @@ def schema_columns(schema: str) -> list[str]:
     >>> schema_columns("id bigint, price decimal(10,2), `odd name` string")
     ['id', 'price', 'odd name']
     """
+    return [_column_name(definition) for definition in _definitions(schema)]
+
+
+def check_types(schema: str) -> None:
+    """Refuse a column whose type Spark does not know, without asking Spark.
+
+    Raises:
+        Misuse: With the type that was probably meant.
+    """
+    for definition in _definitions(schema):
+        name = _NAME.match(definition)
+        written = _WORD.match(definition, name.end() if name else 0)
+        kind = written[1].lower() if written else ""
+        if kind not in _TYPES:
+            raise Misuse(
+                f"The column {_column_name(definition)!r} of the schema has {f'the type {kind!r}' if kind else 'no type'}.",
+                fix=suggestion(kind, _TYPES),
+            )
+
+
+def _definitions(schema: str) -> list[str]:
+    """Cut a schema text into its columns."""
     definitions, depth, quote, part = [], 0, "", ""
     for char in schema + ",":
         if quote:
@@ -139,7 +199,7 @@ def schema_columns(schema: str) -> list[str]:
             part = ""
         else:
             part += char
-    return [_column_name(definition) for definition in definitions if definition]
+    return [definition for definition in definitions if definition]
 
 
 def _column_name(definition: str) -> str:

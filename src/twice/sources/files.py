@@ -19,7 +19,7 @@ from twice.fingerprint import Place
 from twice.intervals import Interval
 from twice.rules import Rule, check_limit
 from twice.runs import check_path
-from twice.sources.contents import FORMATS, format_of, schema_columns
+from twice.sources.contents import FORMATS, check_types, format_of, schema_columns
 from twice.sources.filesets import NEVER_SILENT, FileSet, Marker
 from twice.sources.listing import folder_of, list_files, matching
 from twice.sources.marking import mark_files, token
@@ -111,6 +111,7 @@ class Files:
                 fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
             )
 
+        check_types(self.schema or "")
         check_column(self.file_column, self.schema, self.declared_columns)
         self._check_quarantine()
 
