@@ -170,3 +170,9 @@ def suggestion(unknown: str, known: object) -> str:
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"There is: {', '.join(names)}." if names else "There is none yet."
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 row`, `2 rows`, `3 tries`."""
+    nouns = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else nouns}"

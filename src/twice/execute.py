@@ -43,6 +43,7 @@ from twice.errors import (
     ProofGone,
     TwiceError,
     Waiting,
+    count,
 )
 from twice.explain import explain
 from twice.faults import reach
@@ -154,7 +155,7 @@ def _go_on(job: Job, store: Store, ledger: Ledger, look: Look | None = None) -> 
         look = None
         if job.sibling is None:
             raise Fenced(
-                f"A replay of {job.slot.target.text} is under way, and {len(pending)} slots are still missing.",
+                f"A replay of {job.slot.target.text} is under way; still missing: {count(len(pending), 'slot')}.",
                 fix="Run its pipeline: any run takes it up.",
             )
         following = job.sibling(Slot.parse(pending[0]))

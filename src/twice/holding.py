@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twice.considered import Considered, consider
 from twice.decide import Asked
-from twice.errors import Held
+from twice.errors import Held, count
 from twice.ledger import retries
 from twice.ledger.retries import Again
 from twice.plans import Plan
@@ -93,7 +93,7 @@ def state_of(row: Again) -> str:
 
 def last_error(row: Again) -> str:
     """Say what its last try ended with."""
-    return f"Its last error, after {row.tries} tries: {row.error.splitlines()[0] if row.error else row.kind}"
+    return f"Its last error, after {count(row.tries, 'try')}: {row.error.splitlines()[0] if row.error else row.kind}"
 
 
 def way_out(row: Again) -> str:

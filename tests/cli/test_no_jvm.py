@@ -122,4 +122,4 @@ def test_what_is_stale_downstream_and_what_a_backfill_would_do_is_told_without_j
     done, called = alone("backfill", "visits", "--from", DAY, "--to", "2024-10-11", "--force", "--dry-run")
     assert (done.returncode, done.stdout.count("replace: asked for with --force"), called) == (0, 4, False)
     assert published.files() == files
-    assert twice("run", "--due", "--yes").out.splitlines()[-2].startswith("[1/1] counts (the only slot)  published")
+    assert twice("run", "--due", "--yes").out.splitlines()[-2].startswith("[5/5] counts (the only slot)  published")

@@ -8,8 +8,8 @@ import click
 
 from twice.checks import Asked, Report, look_over
 from twice.cli.opening import opened, pipelines_named
-from twice.cli.output import count, debug_option, output_option, print_json, project_option
-from twice.errors import NotIdempotent
+from twice.cli.output import debug_option, output_option, print_json, project_option
+from twice.errors import NotIdempotent, count
 from twice.findings import Finding
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from twice.cli.opening import opened, pipelines_named
-from twice.cli.output import count, debug_option, first_line, output_option, print_json, print_records, project_option
+from twice.cli.output import debug_option, first_line, output_option, print_json, print_records, project_option
 from twice.effects import deliver
-from twice.errors import EffectOwed, Misuse
+from twice.errors import EffectOwed, Misuse, count
 from twice.ledger import effects
 from twice.ledger.effects import CONFIRMED, FORGOTTEN, OWED, EffectRecord
 from twice.project import Project

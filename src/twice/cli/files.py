@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from twice.cli.opening import opened
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import outcome_line
-from twice.errors import Misuse, suggestion
+from twice.errors import Misuse, count, suggestion
 from twice.intakes import files_of, forget, history_of, tracked_of
 from twice.marks import FORGOTTEN, STATES, Mark
 

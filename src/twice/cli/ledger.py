@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 import click
 
 from twice.cli.opening import opened, pipelines_named
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
-from twice.errors import Misuse, TwiceError
+from twice.cli.output import confirm, debug_option, output_option, print_json, project_option, say
+from twice.errors import Misuse, TwiceError, count
 from twice.handovers import RELEASED, release, take_over
 from twice.intakes import note_all, sweep_beside
 from twice.ledger import effects, moving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -32,6 +32,7 @@ from twice.settings import shown
 from twice.sight import Sight
 
 _NAMED = 5
+_NOTHING: tuple[Any, ...] = ("", None, (), [], {})
 _COLUMNS: dict[str, Callable[[AttemptRecord], Any]] = {
     "attempt": lambda record: record.attempt,
     "pipeline": lambda record: record.pipeline,
@@ -253,11 +254,20 @@ def _print_facts(facts: dict[str, Any], output: str, indent: str = "") -> None:
             print(f"{indent}{name}:")
             for entry in value:
                 line = "  ".join(
-                    f"{key}={entry[key]}" for key in entry if entry[key] not in ("", None) and key != "plan"
+                    f"{key}={_fact(entry[key])}" for key in entry if entry[key] not in _NOTHING and key != "plan"
                 )
                 print(f"{indent}  {line}")
-        elif value not in ("", None):
-            print(f"{indent}{name}: {value}")
+        elif value not in _NOTHING:
+            print(f"{indent}{name}: {_fact(value)}")
+
+
+def _fact(value: Any) -> str:
+    """Write a plain value for people."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_fact(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_fact, value))
+    return str(value)
 
 
 @click.command("matrix")

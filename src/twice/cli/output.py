@@ -91,11 +91,6 @@ def say(text: str) -> None:
     print(f"twice: {mask(text)}", file=sys.stderr, flush=True)
 
 
-def count(number: int, noun: str) -> str:
-    """Return `1 row`, `2 rows`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be taken back; without a terminal `--yes` has to be said.
 
@@ -153,3 +148,21 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
     for row in (list(columns), *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def value_text(value: Any) -> str:
+    """Write a value of a row as SQL would: a text in quotes, so that it is told from a number, and NULL from 'NULL'.
+
+    >>> value_text("it's"), value_text(None), value_text(True), value_text([1, None])
+    ("'it''s'", 'NULL', 'true', '[1, NULL]')
+    """
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {value_text(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bytes | bytearray):
+        return f"X'{value.hex()}'"
+    words = {"None": "NULL", "True": "true", "False": "false"}
+    return words.get(str(value), str(value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,19 +18,28 @@ _MINUTE, _HOUR = 60, 3600
 
 @dataclass
 class Bar:
-    """Counts the slots that have ended, and judges the time that is left by those that took work."""
+    """Counts the slots that have ended, and judges the time that is left by those that took work.
+
+    The first of these is not judged by: Spark starts in it.
+    """
 
     total: int
-    show: Callable[[int, str], None]
-    began: float
+    labels: Sequence[str]
+    show: Callable[[int, str, str], None]
     ended: int = 0
     worked: int = 0
+    warm_since: float = 0.0
 
     def advance(self, *, worked: bool) -> None:
         """Count one slot; one that was skipped took no time that could be judged by."""
+        now = time.monotonic()
         self.ended += 1
-        self.worked += worked
-        self.show(self.ended, time_left(time.monotonic() - self.began, self.worked, self.total - self.ended))
+        if worked and not self.warm_since:
+            self.warm_since = now
+        elif worked:
+            self.worked += 1
+        left = time_left(now - self.warm_since, self.worked, self.total - self.ended)
+        self.show(self.ended, self.labels[self.ended] if self.labels[self.ended :] else "", left)
 
 
 def time_left(elapsed: float, worked: int, left: int) -> str:
@@ -50,8 +59,11 @@ def time_left(elapsed: float, worked: int, left: int) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Bar | None]:
-    """Draw a bar on standard error while the block works, if that is a terminal; else yield None."""
+def progress(what: str, total: int, labels: Sequence[str] = ()) -> Iterator[Bar | None]:
+    """Draw a bar on standard error while the block works, if that is a terminal; else yield None.
+
+    With `labels` it names what is worked on.
+    """
     if not (total and sys.stderr.isatty()):
         yield None
         return
@@ -66,6 +78,7 @@ def progress(what: str, total: int) -> Iterator[Bar | None]:
             return
         columns = (
             TextColumn(what),
+            TextColumn("{task.fields[slot]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -73,5 +86,7 @@ def progress(what: str, total: int) -> Iterator[Bar | None]:
         )
         # What is printed to the same terminal meanwhile goes above the bar.
         with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as drawn:
-            task = drawn.add_task(what, total=total, left="")
-            yield Bar(total, lambda ended, left: drawn.update(task, completed=ended, left=left), time.monotonic())
+            task = drawn.add_task(what, total=total, slot=labels[0] if labels else "", left="")
+            yield Bar(
+                total, labels, lambda ended, slot, left: drawn.update(task, completed=ended, slot=slot, left=left)
+            )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from twice.cli.output import debug_option, output_option, print_json, say
-from twice.errors import Misuse
+from twice.errors import Misuse, count
 
 _TOML = """# A Twice project. `twice config` shows every setting and where it came from.
 
@@ -137,7 +137,7 @@ def jars_fetch(stores: tuple[str, ...]) -> None:
         if store not in known:
             raise Misuse(f"No packages are pinned for {store!r}.", fix=suggestion(store, known))
     found = jars.ensure(list(stores) or known)
-    say(f"{len(found)} packages in {jars.cache_folder()}")
+    say(f"{count(len(found), 'package')} in {jars.cache_folder()}")
 
 
 @jars_command.command("list")

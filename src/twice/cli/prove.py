@@ -11,10 +11,10 @@ import click
 
 from twice.cli.opening import opened
 from twice.cli.options import contradicting
-from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option, say
+from twice.cli.output import debug_option, output_option, print_json, print_table, project_option, say
 from twice.cli.progress import Bar, progress
 from twice.cli.walk import warn
-from twice.errors import Misuse
+from twice.errors import Misuse, count
 
 if TYPE_CHECKING:
     from twice.prover.trials import LeftOut, Proof, Tried

@@ -12,9 +12,9 @@ import click
 from twice.abilities import KeepsBeside
 from twice.asides import AsideRow
 from twice.cli.opening import opened, pipelines_named
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import outcome_line
-from twice.errors import Misuse
+from twice.errors import Misuse, count
 from twice.intakes import due, replay, taken_by
 from twice.pipelines import Pipeline
 from twice.project import Project

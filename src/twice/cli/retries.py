@@ -13,7 +13,6 @@ from twice.backfills import worst
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import (
     confirm,
-    count,
     debug_option,
     facts_of,
     first_line,
@@ -23,7 +22,7 @@ from twice.cli.output import (
     project_option,
 )
 from twice.cli.walk import outcome_line
-from twice.errors import Busy, Misuse, TwiceError
+from twice.errors import Busy, Misuse, TwiceError, count
 from twice.holding import name_of
 from twice.ledger import retries
 from twice.ledger.retries import Again
@@ -86,8 +85,7 @@ def retry_command(folder: str | None, output: str) -> int:
 
 def _used_up(budget: Budget) -> Busy:
     return Busy(
-        f"The budget of {count(budget.per_hour, 'retry').replace('retrys', 'retries')} an hour is used up;"
-        f" {count(budget.left, 'run')} stay due.",
+        f"The budget of {count(budget.per_hour, 'retry')} an hour is used up; {count(budget.left, 'run')} stay due.",
         "So many failures at once mostly have one cause, and more tries would not mend it.",
         "See: twice status. The next hour's retries are taken by the next twice retry.",
     )
@@ -183,9 +181,7 @@ def dead_show(name: str, at: str | None, key: str | None, folder: str | None, ou
         print_json({"dead": shown})
         return
     for row in shown:
-        print(
-            f"{row['pipeline']} {row['label']}  set aside after {count(row['tries'], 'try').replace('trys', 'tries')}"
-        )
+        print(f"{row['pipeline']} {row['label']}  set aside after {count(row['tries'], 'try')}")
         print(f"  failed first at {row['first_failed_at']}, last at {row['last_failed_at']}")
         print(f"  asked for with {row['asked']}, parameters {row['parameters']}, generation {row['generation']}")
         print(f"  {row['kind']}: {row['error']}")

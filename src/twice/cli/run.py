@@ -13,7 +13,7 @@ from twice.cli.opening import opened, pipelines_named
 from twice.cli.options import contradicting
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
 from twice.cli.results import Results, recorded
-from twice.cli.walk import approve_all, outcome_line, plans_of, summary, walk, warn
+from twice.cli.walk import Walked, approve_all, outcome_line, plans_of, summary, walk, warn
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
 from twice.holding import planned
@@ -65,18 +65,7 @@ def plan_command(
 
 def print_plan(plan: Plan, to_stderr: bool = False) -> None:
     """Print a plan for people."""
-    stream = sys.stderr if to_stderr else sys.stdout
-    version = f"version {plan.base.version}" if plan.base.exists else "no table yet"
-    print(f"{plan.slot.pipeline} -> {plan.slot.target.text}  ({plan.pattern}, {version})", file=stream)
-    print(f"  slot {plan.slot.shown}", file=stream)
-    print(f"  {plan.action}: {plan.reason} (generation {plan.generation})", file=stream)
-    for number, step in enumerate(plan.steps, 1):
-        print(f"  {number}. {step.name:9} {step.text}", file=stream)
-    for loss in plan.losses:
-        print(f"  rows leave: {loss.what}", file=stream)
-    for note in plan.notes:
-        print(f"  note: {note}", file=stream)
-    print(f"  plan {plan.hash}", file=stream, flush=True)
+    print(plan, file=sys.stderr if to_stderr else sys.stdout, flush=True)
 
 
 def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
@@ -174,11 +163,13 @@ def _run_due(project: Project, chosen: list[Pipeline], asked: Asked, yes: bool, 
     for pipeline in chosen:
         warn(pipeline)
     agreed = _approve_due(project, chosen, due, asked) if not yes else {}
-    walked = [
-        _walked(project, pipeline, due[pipeline.name], asked, output, results, agreed.get(pipeline.name))
-        for pipeline in chosen
-    ]
-    code = summary([ended for ends in walked for ended in ends], output, waiting_is_fine=True)
+    walked = Walked(sum(map(len, due.values())))
+    ends = []
+    for pipeline in chosen:
+        ends += _walked(
+            project, pipeline, due[pipeline.name], asked, output, results, agreed.get(pipeline.name), walked
+        )
+    code = summary(ends, output, not_reached=walked.total - len(ends), waiting_is_fine=True)
     results.finish(code)
     return code
 
@@ -191,11 +182,13 @@ def _walked(
     output: str,
     results: Results,
     approve: Callable[[Plan], None] | None,
+    walked: Walked,
 ) -> list[SlotEnd]:
     """Fill what is due; an ingest takes in one batch after the other, until no file is left."""
-    ends = walk(project, pipeline, due, asked, output, results, approve=approve)
+    ends = walk(project, pipeline, due, asked, output, results, approve=approve, walked=walked)
     while pipeline.tracked and ends and ends[-1].outcome and ends[-1].outcome.left:
-        ends += walk(project, pipeline, due, asked, output, results, approve=approve)
+        walked.total += len(due)
+        ends += walk(project, pipeline, due, asked, output, results, approve=approve, walked=walked)
     return ends
 
 

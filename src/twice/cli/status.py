@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from twice.cli.opening import opened, pipelines_named
-from twice.cli.output import count, debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.errors import count
 from twice.ledger import effects, retries
 from twice.ledger.tallies import InTrouble, last_success, troubles
 from twice.pipelines import Pipeline

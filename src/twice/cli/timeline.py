@@ -11,8 +11,8 @@ import click
 
 from twice.abilities import PointedAt
 from twice.cli.opening import opened
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, print_table, project_option
-from twice.errors import Misuse
+from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option, value_text
+from twice.errors import Misuse, count
 from twice.project import Project
 from twice.runs import Slot, Target
 from twice.timeline import KeptVersion, version_named
@@ -174,13 +174,17 @@ def _change_line(before: Mapping[str, Any] | None, after: Mapping[str, Any] | No
         row = after or before or {}
         return f"{'+' if before is None else '-'} {_text(row)}"
     same = {name: value for name, value in after.items() if before.get(name) == value}
-    parts = [f"{name}: {before.get(name)!r} -> {value!r}" for name, value in after.items() if name not in same]
-    gone = [f"{name}: {before[name]!r} -> (no column)" for name in before if name not in after]
+    parts = [f"{name}: {_before(before, name)} -> {value_text(after[name])}" for name in after if name not in same]
+    gone = [f"{name}: {value_text(before[name])} -> (no column)" for name in before if name not in after]
     return f"~ {_text(same)}  {', '.join(parts + gone)}"
 
 
+def _before(row: Mapping[str, Any], name: str) -> str:
+    return value_text(row[name]) if name in row else "(no column)"
+
+
 def _text(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in row.items())
+    return ", ".join(f"{name}={value_text(value)}" for name, value in row.items())
 
 
 @click.command("read")

@@ -10,8 +10,8 @@ import click
 from twice.abilities import PointedAt, UnitesTables
 from twice.cli.opening import opened
 from twice.cli.options import contradicting
-from twice.cli.output import confirm, count, debug_option, output_option, print_json, project_option, say
-from twice.errors import Misuse
+from twice.cli.output import confirm, debug_option, output_option, print_json, project_option, say
+from twice.errors import Misuse, count
 from twice.intervals import parse_moment, zone_named
 from twice.patterns.fast_metadata_cleaner import PERIODS, FastMetadataCleaner
 from twice.pipelines import Pipeline
@@ -113,7 +113,7 @@ def freeze_command(
     confirm(f"Freeze {count(sum(map(len, groups.values())), 'table')} into {', '.join(groups)}?", yes=yes)
     store = _uniting(project, pipeline)
     for label, members in groups.items():
-        say(f"freezing {len(members)} tables into {label}")
+        say(f"freezing {count(len(members), 'table')} into {label}")
         store.freeze(pipeline.target.name, label, members, project.ledger.id)
     _tell("Frozen:\n  " + "\n  ".join(lines), output, frozen=groups)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from twice.backfills import SlotEnd, fill, look_for, worst
-from twice.cli.output import confirm, count, print_json, print_table, say
+from twice.cli.output import confirm, print_json, print_table, say
 from twice.cli.progress import progress
 from twice.cli.results import Results
 from twice.considered import consider
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError, Waiting
+from twice.errors import Misuse, TwiceError, Waiting, count
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
@@ -45,7 +46,8 @@ def approve_all(replaced: Mapping[Slot, str], among: int) -> Callable[[Plan], No
         return _refusing({})
     labels = [slot.label for slot in replaced]
     more = f" and {len(labels) - 5} more" if labels[5:] else ""
-    what = f"{', '.join(labels[:5])}{more} ({labels[0]}: {next(iter(replaced.values()))})"
+    why = next(iter(replaced.values()))
+    what = f"{', '.join(labels[:5])}{more} ({f'{labels[0]}: {why}' if labels[1:] else why})"
     confirm(f"{len(labels)} of {count(among, 'slot')} would be replaced: {what}. Go on?", yes=False)
     return _refusing(replaced)
 
@@ -64,6 +66,19 @@ def _refusing(agreed: Mapping[Slot, str]) -> Callable[[Plan], None]:
     return approve
 
 
+@dataclass
+class Walked:
+    """How many slots have ended of all that a command walks over, pipeline after pipeline."""
+
+    total: int
+    ended: int = 0
+
+    def line(self, ended: SlotEnd) -> str:
+        """Count a slot, and say what became of it."""
+        self.ended += 1
+        return f"[{self.ended}/{self.total}] {_line(ended)}"
+
+
 def walk(
     project: Project,
     pipeline: Pipeline,
@@ -73,18 +88,22 @@ def walk(
     results: Results,
     jobs: int = 1,
     approve: Callable[[Plan], None] | None = None,
+    walked: Walked | None = None,
 ) -> list[SlotEnd]:
-    """Fill slots, and tell of each as it ends."""
-    ends = []
+    """Fill slots, and tell of each as it ends; `walked` counts where others come before or after these."""
+    ends: list[SlotEnd] = []
+    walked = walked or Walked(len(slots))
     answers = sys.stderr if output == "json" else sys.stdout
-    with progress(pipeline.name, len(slots)) as bar:
-        for number, ended in enumerate(fill(project, pipeline, slots, asked, jobs, approve), 1):
+    labels = [slot.label for slot in slots] if jobs == 1 else []
+    with progress(pipeline.name, len(slots), labels) as bar:
+        for ended in fill(project, pipeline, slots, asked, jobs, approve):
             ends.append(ended)
             results.add(ended)
+            line = walked.line(ended)
             if bar:
                 bar.advance(worked=not (ended.outcome and ended.outcome.state == "skipped"))
             if ended.error or not (bar and answers.isatty()):
-                print(f"[{number}/{len(slots)}] {_line(ended)}", file=answers, flush=True)
+                print(line, file=answers, flush=True)
     return ends
 
 
@@ -133,9 +152,9 @@ def summary(
         if as_table:
             print_table(["state", "slots", "rows"], told, empty="No slot of the stretch is to be done.")
         waits = f", {len(waiting)} waiting" if waiting else ""
-        print(
-            f"{len(by_state['published'])} published, {len(by_state['skipped'])} skipped{waits}, {len(failed)} failed"
-        )
+        left = f", {not_reached} not reached" if not_reached else ""
+        published, skipped = len(by_state["published"]), len(by_state["skipped"])
+        print(f"{published} published, {skipped} skipped{waits}, {len(failed)} failed{left}")
     # Whoever asks for what is due asks again; whoever asks for a stretch wants it filled.
     errors = [ended.error for ended in (failed if waiting_is_fine else failed + waiting) if ended.error]
     return worst(errors).exit_code if errors else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twice.abilities import LiveAttempts, Swept
+from twice.errors import count
 from twice.faults import reach
 from twice.stores.postgres import histories, leftovers, views
 from twice.stores.postgres.bookkeeping import Books
@@ -103,7 +104,7 @@ def tidy_view(url: str, view: Name, *, dry_run: bool) -> Swept:
             reach("postgres.view.swept")
         left = {} if dry_run else _passed(connection, books, view)
     removed = {table: size for table, size in before.items() if table not in left}
-    notes = (f"{len(left)} tables wait for older transactions that may still read them",) if left else ()
+    notes = (f"kept for older transactions that may still read them: {count(len(left), 'table')}",) if left else ()
     return Swept(len(removed), sum(removed.values()), notes=notes)
 
 
