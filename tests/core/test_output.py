@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from twice.cli import main
-from twice.cli import progress
+from twice.cli import main, progress
 from twice.cli.look import _print_facts
 from twice.cli.output import value_text
 from twice.cli.progress import Bar
