@@ -444,7 +444,7 @@ def number_used_twice(patch):
 @mutant("a tidy removes whatever no version names", by="tidy during a live run", shows="staging was swept")
 def tidy_that_ignores_live_runs(patch):
     real = sweep.sweep
-    patch.setattr(sweep, "sweep", lambda table, live, **asked: real(table, frozenset(), **asked))
+    patch.setattr(sweep, "sweep", lambda table, live, **asked: real(table, frozenset, **asked))
 
 
 @mutant(
@@ -668,7 +668,11 @@ def inputs_not_looked_at_twice(patch):
 )
 def skip_without_confirmation(patch):
     real = execute._confirmed
-    patch.setattr(execute, "_confirmed", lambda ledger, attempt, *rest: real(ledger, attempt, *rest) if attempt else ())
+    patch.setattr(
+        execute,
+        "_confirmed",
+        lambda ledger, attempt, *rest, **asked: real(ledger, attempt, *rest, **asked) if attempt else (),
+    )
 
 
 @mutant(
@@ -691,7 +695,7 @@ def replay_not_declared(patch):
     shows="no longer vouched for",
 )
 def replay_not_taken_up(patch):
-    patch.setattr(execute, "_go_on", lambda job, store, ledger: ())
+    patch.setattr(execute, "_go_on", lambda *asked: ())
 
 
 @mutant(
@@ -737,14 +741,14 @@ def backfill_ends_early(patch):
 
 @mutant("the generation counts attempts", by="death in a correction", shows="the rerun failed")
 def generation_counts_attempts(patch):
-    real = considered._decide
+    real = considered._decided
 
-    def numbered(job, store, sight, ledger, *rest):
-        plan = real(job, store, sight, ledger, *rest)
-        ended = [one for one in ledger.attempts(slot=job.slot.text) if one.state != "started"]
-        return plan if plan.skips else replace(plan, generation=len(ended) + 1)
+    def numbered(job, look, *rest):
+        found = real(job, look, *rest)
+        ended = [one for one in look.ledger.attempts(slot=job.slot.text) if one.state != "started"]
+        return found if found.plan.skips else replace(found, plan=replace(found.plan, generation=len(ended) + 1))
 
-    patch.setattr(considered, "_decide", numbered)
+    patch.setattr(considered, "_decided", numbered)
 
 
 @mutant(
@@ -754,10 +758,9 @@ def generation_counts_attempts(patch):
 )
 def inputs_not_resolved_again(patch):
     def now(self, before):
-        known, sight = considered._known(self.job, self.ledger), self.store.look(self.job.table)
-        asked = (self.asked, before.fingerprint, known, before.inputs)
-        plan = considered._decide(self.job, self.store, sight, self.ledger, *asked)
-        return considered._with_others(self.job, plan, before.inputs, before.fingerprint)
+        look = considered.Look(self.store, self.ledger)
+        known, sight = look.at(self.job)
+        return considered._decided(self.job, look, self.asked, before.fingerprint, known, sight, before.inputs)
 
     patch.setattr(_Attempt, "_considered_now", now)
 

@@ -563,7 +563,7 @@ ANSWERS = {
     "backfill visits --from 2024-10-07 --to 2024-10-10": ("outcomes", "waiting", "errors", "counts"),
     "status": ("pipelines", "effects"),
     "runs": ("attempts",),
-    f"show visits --at {DAY}": ("slot", "published", "proof", "rows", "receipt", "attempts"),
+    f"show visits --at {DAY}": ("slot", "label", "published", "proof", "rows", "receipt", "attempts"),
     "show TARGET": ("target", "version", "owner", "mine", "slots"),
     "adopt TARGET --dry-run": ("target", "message"),
     "ledger rebuild": ("receipts", "targets", "lost", "troubles"),
@@ -799,7 +799,7 @@ def test_adopt_takes_a_target_over_and_the_former_owner_is_refused(
 
 def test_adopt_of_nothing_and_of_nonsense_end_with_2(twice, home):
     assert "There is no table" in twice("adopt", "parquet:lake/none", "--yes").err
-    assert "is not a target" in twice("adopt", "lake/none", "--yes").err
+    assert "no target and no pipeline 'lake/none'" in twice("adopt", "lake/none", "--yes").err
     said = twice("adopt", "paquet:lake/visits", "--yes")
     assert (said.code, "Did you mean 'parquet'?" in said.err) == (2, True)
 

@@ -117,7 +117,7 @@ def test_what_is_stale_downstream_and_what_a_backfill_would_do_is_told_without_j
     assert twice("run", "visits", "--at", "2024-10-10").code == 0
     done, called = alone("status")
     assert (done.returncode, called) == (0, False)
-    assert "counts is stale: (the only slot), made from older inputs than there are now." in done.stdout
+    assert "counts is stale: (the only slot), made from other inputs than there are now." in done.stdout
     files = published.files()
     done, called = alone("backfill", "visits", "--from", DAY, "--to", "2024-10-11", "--force", "--dry-run")
     assert (done.returncode, done.stdout.count("replace: asked for with --force"), called) == (0, 4, False)

@@ -74,4 +74,5 @@ def test_what_python_published_without_a_project_file_can_be_looked_at(twice, tm
     monkeypatch.chdir(tmp_path)
     assert Project.open().ledger.id
     assert twice("runs").code == 0
-    assert twice("show", TARGET).code == 0
+    said = twice("show", TARGET)
+    assert (said.code, said.err.partition(",")[0]) == (2, f"Misuse: There is no table {TARGET}")

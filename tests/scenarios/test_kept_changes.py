@@ -382,7 +382,7 @@ def test_rows_of_a_live_attempt_are_never_removed(filled):
     seen = []
 
     def tidy():
-        live = filled.project.ledger.live_attempts()
+        live = filled.project.ledger.live_attempts
         own = filled.kept_names() - filled.named()
         assert len(own) == 1
         seen.append((own, set(tidied(filled, live).names), own <= filled.kept_names()))
@@ -570,6 +570,6 @@ def test_a_history_of_an_older_twice_tells_when_rows_came_from_now_on(filled):
 def test_names_without_a_moment_are_old_and_recent_ones_stay():
     moments = {"aaaaaaaa-1-00000001": "", "aaaaaaaa-1-00000002": editions.now()}
     moments["aaaaaaaa-1-00000003"] = (datetime.now(UTC) - timedelta(days=3)).isoformat()
-    found = editions.uncounted(moments, Sight(), frozenset(), 1)
+    found = editions.uncounted(moments, Sight(), frozenset, 1)
     assert found == ("aaaaaaaa-1-00000001", "aaaaaaaa-1-00000003")
-    assert editions.uncounted(moments, Sight(), frozenset({"aaaaaaaa-1-12345678"}), 0) == ()
+    assert editions.uncounted(moments, Sight(), lambda: frozenset({"aaaaaaaa-1-12345678"}), 0) == ()

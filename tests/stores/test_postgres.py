@@ -238,7 +238,7 @@ def test_what_was_accepted_stays_so_when_old_changes_are_counted_and_not_listed_
         execute(filled, f"delete from OUT where id = '{one}'")
     execute(filled, "update twice_changes set at = at - interval '40 days'")
     filled.run(DAY, accept=True)
-    filled.store.tidy(filled.target, frozenset(), keep_days=30, dry_run=False)
+    filled.store.tidy(filled.target, frozenset, keep_days=30, dry_run=False)
     assert len(noted(filled)) == 1
     assert filled.run(DAY).state == "skipped"
 
