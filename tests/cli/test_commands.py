@@ -564,7 +564,7 @@ ANSWERS = {
     "status": ("pipelines", "effects"),
     "runs": ("attempts",),
     f"show visits --at {DAY}": ("slot", "label", "published", "proof", "rows", "receipt", "attempts"),
-    "show TARGET": ("target", "version", "owner", "mine", "slots"),
+    "show TARGET": ("target", "note", "version", "owner", "mine", "slots"),
     "adopt TARGET --dry-run": ("target", "message"),
     "ledger rebuild": ("receipts", "targets", "lost", "troubles"),
     "matrix": ("cells",),
