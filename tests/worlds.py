@@ -57,6 +57,10 @@ class PlainSet:
     def summary(self):
         return self.chosen.summary
 
+    @property
+    def absent(self):
+        return self.chosen.absent
+
     def moved(self):
         return self.chosen.moved()
 
@@ -124,6 +128,7 @@ class World:
     start: str = "2024-09-01"
     name: str = "out"
     target: str = NAME
+    missing: str = "fail"
     lease_seconds: float = 0.0
     memory: MemoryStore = field(default_factory=MemoryStore)
     script: Callable[["World"], None] | None = None
@@ -152,7 +157,7 @@ class World:
 
     @property
     def pipeline(self) -> Pipeline:
-        source = Files("landing/{execution_date}.jsonl", schema=self.schema)
+        source = Files("landing/{execution_date}.jsonl", schema=self.schema, missing=self.missing)
         return pipeline(
             name=self.name,
             every=self.every,
@@ -182,6 +187,12 @@ class World:
     def put_rows(self, day: str, rows: list[dict[str, Any]]):
         lines = [json.dumps(row) for row in rows]
         (self.folder / f"landing/{day}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def archive(self, *days: str):
+        """Move the files of some days away, as whoever clears a landing zone does."""
+        (self.folder / "archive").mkdir(exist_ok=True)
+        for day in days:
+            (self.folder / f"landing/{day}.jsonl").rename(self.folder / f"archive/{day}.jsonl")
 
     def run(self, day: str, **asked):
         return twice.run(self.pipeline, at=day, project=self.project, **asked)

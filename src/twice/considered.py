@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from twice.abilities import KeepsVersions, Store
 from twice.decide import Asked, Question, decide
-from twice.errors import NotPublished
+from twice.errors import InputsAbsent, NotPublished, Waiting
 from twice.faults import reach
-from twice.fingerprint import Inputs, fingerprint_of
+from twice.fingerprint import Inputs, fingerprint_of, gone_of
 from twice.ingests import intake_of
 from twice.jobs import Job
 from twice.ledger import Ledger
@@ -111,7 +111,12 @@ def consider(job: Job, store: Store, ledger: Ledger, asked: Asked, look: Look | 
     """
     look = look or Look(store, ledger)
     known, sight = look.at(job)
-    inputs = look.inputs(job, sight)
+    try:
+        inputs = look.inputs(job, sight)
+    except (InputsAbsent, Waiting) as error:
+        if not error.absent:
+            raise
+        return _decided(job, look, asked, "", known, sight, {}, error)
     reach("inputs.resolved")
     found = _fingerprint(job, inputs, sight)
     return _decided(job, look, asked, found, known, sight, inputs)
@@ -206,8 +211,26 @@ def _state_lost(slot: Slot, plan: Plan, why: str) -> NotPublished:
 
 
 def _part(job: Job, plan: Plan, look: Look) -> Part:
-    inputs = look.inputs(job, plan.base)
-    return Part(job, inputs, _fingerprint(job, inputs, plan.base), plan.base.fence(job.slot.text) + 1)
+    before = plan.base.receipt(job.slot.text)
+    try:
+        inputs = look.inputs(job, plan.base)
+    except (InputsAbsent, Waiting) as error:
+        if before and error.absent:
+            raise _cannot_be_done_again(job.slot, plan, error.absent) from error
+        raise
+    fingerprint = _fingerprint(job, inputs, plan.base)
+    gone = gone_of(inputs, fingerprint, before)
+    if gone:
+        raise _cannot_be_done_again(job.slot, plan, gone)
+    return Part(job, inputs, fingerprint, plan.base.fence(job.slot.text) + 1)
+
+
+def _cannot_be_done_again(slot: Slot, plan: Plan, gone: str) -> NotPublished:
+    return NotPublished(
+        f"{slot.label} has to be done again with {plan.slot.label}, and its inputs are gone: {gone}.",
+        "Its published rows would be replaced by nothing. Nothing was published, and the target is as it was.",
+        "Bring its inputs back; if it is to have no rows, put a file without rows there.",
+    )
 
 
 def _fingerprint(job: Job, inputs: Mapping[str, Inputs], sight: Sight) -> str:
@@ -227,8 +250,12 @@ def _decided(
     known: Sequence[Receipt],
     sight: Sight,
     inputs: Mapping[str, Inputs],
+    absent: InputsAbsent | Waiting | None = None,
 ) -> Considered:
     intake = intake_of(inputs)
+    # A replay that is shown slot by slot took its later slots out of the table; the ledger knows what they were.
+    last = next((one for one in known if one.slot == job.slot.text), None) if asked.following else None
+    before = sight.receipt(job.slot.text) or last
     question = Question(
         slot=job.slot,
         pattern=job.pattern,
@@ -242,6 +269,8 @@ def _decided(
         asked=asked,
         takes_in=intake.news if intake and not intake.nothing else "",
         takes_away=intake.takes_away if intake else "",
+        gone=absent.absent if absent else gone_of(inputs, fingerprint, before),
+        absent=absent,
         past=lambda: look.past(job.table),
     )
     return _with_others(job, decide(question, sight), look, asked, inputs, fingerprint)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from twice.errors import Fenced, LedgerAhead, Misuse, Overtaken, ProofGone, Stranger
+from twice.errors import (
+    Fenced,
+    InputsAbsent,
+    LedgerAhead,
+    Misuse,
+    NotPublished,
+    Overtaken,
+    ProofGone,
+    Stranger,
+    Waiting,
+)
 from twice.plans import Loss, Pattern, Plan
 from twice.replays import Draft, named, start_of
 from twice.runs import Receipt, Slot
@@ -46,7 +56,8 @@ class Question:
 
     `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` says
     what there is that the table lacks, whatever was published before: after a restore it may be the same files again.
-    `takes_away` names the rows that leave for them.
+    `takes_away` names the rows that leave for them. `gone` says which inputs that the slot was published from are not there any
+    more, and `absent` is the error of a slot that cannot be made, since inputs are not there.
     """
 
     slot: Slot
@@ -61,6 +72,8 @@ class Question:
     asked: Asked
     takes_in: str = ""
     takes_away: str = ""
+    gone: str = ""
+    absent: InputsAbsent | Waiting | None = None
     past: Callable[[], Past] = Past
 
 
@@ -78,6 +91,7 @@ def decide(question: Question, sight: Sight) -> Plan:
     _check_neighbours(question.slot, sight)
     _check_takes_in(question, sight)
     if question.asked.following:
+        _check_inputs(question)
         return _next_of_replay(question, sight)
     superseded = question.pattern.superseded(question.slot, sight) if question.asked.resuming else ""
     if superseded and not question.asked.force:
@@ -86,6 +100,10 @@ def decide(question: Question, sight: Sight) -> Plan:
     before = sight.receipt(question.slot.text)
     if before and not _is_forced(question, sight) and _is_current(question, before):
         return _plan(question, sight, "skip", _why_not(question, sight))
+    if before and question.gone and not question.asked.force:
+        # Whoever moves away what was published does not correct it.
+        return _plan(question, sight, "skip", f"its inputs are gone, and its rows stay: {question.gone}")
+    _check_inputs(question)
     _check_sealed(question, sight)
     _check_all_proofs(question, sight)
     refusal = question.pattern.refusal(question.slot, sight, forced=question.asked.force)
@@ -126,7 +144,7 @@ def _next_of_replay(question: Question, sight: Sight) -> Plan:
 
 
 def _check_declared(question: Question) -> None:
-    if question.pattern.appends and not question.fingerprint:
+    if question.pattern.appends and not (question.fingerprint or question.absent):
         raise Misuse(
             f"The pattern {question.pattern.name!r} adds rows, and the inputs of {question.slot.pipeline!r} were not declared.",
             "A repeat could not be told from a correction, and would add its rows again.",
@@ -243,6 +261,22 @@ def _check_takes_in(question: Question, sight: Sight) -> None:
             )
 
 
+def _check_inputs(question: Question) -> None:
+    """See that there is something to publish from.
+
+    Raises:
+        NotPublished: Inputs are not there, or published rows would be replaced by nothing where nobody named the slot.
+    """
+    if question.absent:
+        raise question.absent
+    if question.gone and (question.asked.resuming or question.asked.following):
+        raise NotPublished(
+            f"The inputs of {question.slot.label} are gone: {question.gone}.",
+            "Nothing would take the place of its published rows. That is done for one slot that you name, never for many.",
+            f"Bring the inputs back, or run {question.slot.label} alone with --force.",
+        )
+
+
 def _check_proof(question: Question, sight: Sight) -> None:
     reason = sight.ended.get(question.slot.text)
     if reason is None or question.asked.force or question.asked.accept:
@@ -309,7 +343,11 @@ def _why_again(question: Question, before: Receipt) -> str:
     if question.takes_in:
         return question.takes_in
     if question.asked.force:
-        return "asked for with --force"
+        return (
+            f"asked for with --force, and its inputs are gone: {question.gone}"
+            if question.gone
+            else "asked for with --force"
+        )
     if not question.fingerprint:
         return "its inputs were not declared, so a repeat cannot be told from a correction"
     if before.fingerprint != question.fingerprint:

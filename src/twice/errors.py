@@ -8,6 +8,7 @@ Errors are typed by the answer, because the answer decides the next move:
         NotProvable         a proof of this pipeline would reach outside of its copies
       NotPublished      1   the slot shows nothing new; running again is safe
         BadFile             a file of the inputs cannot be used
+        InputsAbsent        inputs of the slot are not there: not yet, or not any more
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
         Waiting             the inputs are not ready yet; nothing is wrong
@@ -78,6 +79,14 @@ class BadFile(NotPublished):
         )
 
 
+class InputsAbsent(NotPublished):
+    """Some inputs of a slot are not there; `absent` says which, as a part of a sentence."""
+
+    def __init__(self, absent: str, of: str, fix: str) -> None:
+        self.absent = absent
+        super().__init__(f"{absent[:1].upper()}{absent[1:]}{of}.", "Nothing was read and nothing was published.", fix)
+
+
 class InputsMoved(NotPublished):
     """Some inputs, which have `names`, changed between the first look at them and the publish."""
 
@@ -96,7 +105,12 @@ class SourceFailed(NotPublished):
 
 
 class Waiting(NotPublished):
-    """The inputs of a slot are not ready yet. Nothing is wrong, and a later run takes them."""
+    """The inputs of a slot are not ready yet. Nothing is wrong, and a later run takes them.
+
+    `absent` says which of them are not there at all, as a part of a sentence.
+    """
+
+    absent = ""
 
 
 class OutcomeUnknown(TwiceError):

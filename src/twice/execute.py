@@ -47,7 +47,7 @@ from twice.errors import (
 )
 from twice.explain import explain
 from twice.faults import reach
-from twice.fingerprint import Inputs, fingerprint_of
+from twice.fingerprint import Inputs, absent_of, fingerprint_of
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
@@ -548,6 +548,7 @@ class _Attempt:
             # A slot whose change rows are kept is not read again.
             parsed=before.parsed if before and not part.inputs else None,
             aside=before.aside if before and not part.inputs else (),
+            absent=before.absent if before and not part.inputs else tuple(sorted(absent_of(part.inputs))),
             published_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 

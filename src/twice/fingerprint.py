@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from twice.abilities import Rows
 from twice.intervals import Schedule
-from twice.runs import Reading, Slot, digest
+from twice.runs import Reading, Receipt, Slot, digest
 
 if TYPE_CHECKING:
     from twice.marks import Taken
@@ -93,6 +93,15 @@ class CallsCode(Protocol):
         """Return the same inputs, to be read by the same source of the file that was read in full."""
 
 
+@runtime_checkable
+class MayBeAbsent(Protocol):
+    """Inputs that may be nothing at all, as it was declared."""
+
+    @property
+    def absent(self) -> str:
+        """Say what is not there, as a part of a sentence; empty where there is something."""
+
+
 class Source(Protocol):
     """Where a pipeline's rows come from.
 
@@ -107,6 +116,25 @@ def fingerprint_of(inputs: Mapping[str, Inputs], parameters: Mapping[str, Any]) 
     """Digest the inputs of all sources and the declared parameters."""
     facts = {"inputs": {name: chosen.facts for name, chosen in inputs.items()}, "parameters": dict(parameters)}
     return digest(json.dumps(facts, sort_keys=True, default=_plain))
+
+
+def absent_of(inputs: Mapping[str, Inputs]) -> dict[str, str]:
+    """Return what is not there, in words, by the sources that have nothing."""
+    return {name: chosen.absent for name, chosen in inputs.items() if isinstance(chosen, MayBeAbsent) and chosen.absent}
+
+
+def gone_of(inputs: Mapping[str, Inputs], fingerprint: str, before: Receipt | None) -> str:
+    """Say which inputs a slot was published from that are not there any more, or nothing.
+
+    Inputs that are gone are no correction: somebody moved away what was done with. Of a receipt that does not say which sources
+    had nothing, all of them must be gone.
+    """
+    if before is None or before.fingerprint == fingerprint:
+        return ""
+    absent = absent_of(inputs)
+    if before.absent is None and len(absent) < len(inputs):
+        return ""
+    return ", ".join(why for name, why in absent.items() if name not in (before.absent or ()))
 
 
 def _plain(value: Any) -> Any:

@@ -215,7 +215,8 @@ class Receipt:
     `history` names the slot's change rows, where these are kept, and `adopted` the rows that the table held before its first
     slot. `effects` are the calls that belong to it, and older ones
     that were still owed. `marks` names what is kept beside the table about the files that it took in. `parsed` rows came out
-    of its files, of which `aside` tells those that were set aside. `first_version` is the version of the table in which this receipt was first written. It is None until
+    of its files, of which `aside` tells those that were set aside. `absent` names the sources that had nothing; it is None where
+    an older Twice wrote the receipt. `first_version` is the version of the table in which this receipt was first written. It is None until
     the store has said so, and a receipt that is carried forward keeps it.
     """
 
@@ -236,6 +237,7 @@ class Receipt:
     marks: str = ""
     parsed: int | None = None
     aside: tuple[Aside, ...] = ()
+    absent: tuple[str, ...] | None = None
     published_at: str = ""
     first_version: int | None = None
 
@@ -251,6 +253,7 @@ class Receipt:
         kept["partitions"] = tuple(kept.get("partitions", ()))
         kept["once"] = tuple(kept.get("once", ()))
         kept["pending"] = tuple(kept.get("pending", ()))
+        kept["absent"] = None if kept.get("absent") is None else tuple(kept["absent"])
         kept["effects"] = tuple(Effect(**effect) for effect in kept.get("effects", ()))
         kept["aside"] = tuple(Aside(**aside) for aside in kept.get("aside", ()))
         return cls(**kept)

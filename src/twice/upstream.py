@@ -7,14 +7,14 @@ catalogs say nothing about who wrote them, so they give no order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from twice.errors import Misuse, TwiceError
-from twice.fingerprint import fingerprint_of
+from twice.fingerprint import fingerprint_of, gone_of
 from twice.runs import Receipt, Slot, Target
 
 if TYPE_CHECKING:
@@ -53,28 +53,38 @@ def upstream_first(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
         ) from None
 
 
-def stale(project: Project, pipeline: Pipeline, published: Mapping[Slot, Receipt]) -> list[Slot]:
-    """Return the published slots that a run would publish anew: made from other inputs, or by other code where that counts.
+@dataclass
+class Compared:
+    """Published slots whose inputs are not what they were: a run publishes the stale ones anew, and can none of those that are gone."""
+
+    stale: list[Slot] = field(default_factory=list)
+    gone: dict[Slot, str] = field(default_factory=dict)
+
+
+def compared(project: Project, pipeline: Pipeline, published: Mapping[Slot, Receipt]) -> Compared:
+    """Compare what published slots were made from with what there is now, and their code where that counts.
 
     A slot whose inputs cannot be told is left out. Of an ingest the files tell, each for itself.
     """
+    found = Compared()
     if pipeline.tracked:
-        return []
+        return found
     # However many slots read a table, it is looked at once.
     look = cache(lambda store, name: project.store(store).look(name))
-    found = []
     for slot, receipt in published.items():
-        if pipeline.on_code_change == "rerun" and receipt.code != pipeline.code:
-            found.append(slot)
-            continue
         place = replace(
             project.place(slot, pipeline.zone, pipeline.schedule),
             look=lambda store: SimpleNamespace(look=partial(look, store)),
         )
+        other_code = pipeline.on_code_change == "rerun" and receipt.code != pipeline.code
         try:
             inputs = {name: source.resolve(place) for name, source in pipeline.sources.items()}
-        except TwiceError:
-            continue
-        if receipt.fingerprint != fingerprint_of(inputs, project.job(pipeline, slot).parameters):
-            found.append(slot)
+            fingerprint = fingerprint_of(inputs, project.job(pipeline, slot).parameters)
+            gone = gone_of(inputs, fingerprint, receipt)
+        except TwiceError as error:
+            fingerprint, gone = receipt.fingerprint, getattr(error, "absent", "")
+        if gone:
+            found.gone[slot] = gone
+        elif other_code or receipt.fingerprint != fingerprint:
+            found.stale.append(slot)
     return found

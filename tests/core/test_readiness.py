@@ -263,6 +263,26 @@ def test_a_run_waits_for_its_marker_and_changes_nothing(patient):
     assert [world.run("2024-09-20").state for _ in range(2)] == ["published", "skipped"]
 
 
+@pytest.mark.parametrize("rules", [{"done": "{execution_date}.done"}, {"ready": "next"}])
+def test_a_published_delivery_that_is_moved_away_with_its_marker_is_gone_and_waits_for_nothing(patient, rules):
+    world = patient(**rules)
+    world.put("2024-09-20", ["a"])
+    world.put("2024-09-21", ["b"])
+    marker = world.folder / "landing/2024-09-20.done"
+    marker.touch()
+    world.run("2024-09-20")
+    marker.unlink()
+    (world.folder / "landing/2024-09-21.jsonl").unlink()
+    with pytest.raises(twice.Waiting):
+        world.run("2024-09-20")
+    (world.folder / "landing/2024-09-20.jsonl").unlink()
+    outcome = world.run("2024-09-20")
+    assert outcome.reason == "its inputs are gone, and its rows stay: no file matches 'landing/2024-09-20.jsonl'"
+    with pytest.raises(twice.Waiting):
+        world.run("2024-09-21")
+    assert world.by_day() == {"2024-09-20": ["a"]}
+
+
 def test_a_backfill_tells_a_failure_before_what_waits(patient):
     world = patient(done="{execution_date}.done")
     world.put("2024-09-21", ["b"], as_day="2024-09-22")

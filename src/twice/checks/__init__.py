@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from twice.abilities import FindsRepeats, Inspects, KeepsVersions, Store, UnitesTables
 from twice.checks.code import remarks_on_plan
 from twice.checks.duplicates import SAMPLE, duplicates, unique_columns
+from twice.checks.inputs import inputs_gone
 from twice.checks.proofs import ended_proofs, foreign_changes
 from twice.checks.records import disagreements, open_attempts, owner
 from twice.checks.seen import Ledger, Seen, ledger_of, seen_by
@@ -25,6 +26,7 @@ from twice.explain import explain
 from twice.findings import NOTICE, WRONG, Finding
 from twice.lint import as_finding, remarks_on
 from twice.sight import Past
+from twice.upstream import compared
 
 if TYPE_CHECKING:
     from twice.lint.rules import Remark
@@ -106,6 +108,7 @@ def _of(
     past = _past(store, seen)
     yield from foreign_changes(seen, next(iter(past.states), None))
     yield from starting_versions(seen, past)
+    yield from inputs_gone(seen, compared(project, pipeline, seen.published).gone)
     troubles = list(_inspected(store, seen, asked, report))
     yield from troubles
     is_whole = not any(trouble.check == "files" for trouble in troubles)

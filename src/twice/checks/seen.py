@@ -72,6 +72,12 @@ class Seen:
         return self.ledger.receipts.get(self.target, ())
 
     @property
+    def published(self) -> dict[Slot, Receipt]:
+        """The pipeline's slots whose rows are vouched for."""
+        receipts = {Slot.parse(text): one for text, one in self.sight.receipts.items() if self.sight.proof(text)}
+        return {slot: one for slot, one in receipts.items() if slot.pipeline == self.pipeline.identity}
+
+    @property
     def is_owned(self) -> bool:
         """Tell whether the target is this ledger's, or nobody's yet."""
         return self.sight.owner in ("", self.ledger.id)

@@ -18,7 +18,7 @@ from twice.pipelines import Pipeline
 from twice.plans import accepted_as
 from twice.project import Project
 from twice.runs import Slot
-from twice.upstream import stale
+from twice.upstream import compared
 
 _MOST_NAMED = 2
 _MOST_LINES = 5
@@ -106,6 +106,8 @@ def _what_is_amiss(row: dict[str, Any]) -> Iterator[str]:
         yield f"{first} {len(others)} more slots wait." if others else first
     if row["stale"]:
         yield f"{name} is stale: {_some(row['stale'])}, made from other inputs than there are now. Use {row['again']}"
+    if row["gone"]:
+        yield f"{name}: inputs gone of {_some(row['gone'])}; the rows stay as they were published."
     if row["trouble"]:
         yield f"{name}: {row['trouble']}"
 
@@ -172,15 +174,16 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
     newest = max(map(Slot.parse, mine), key=lambda slot: slot.part_text, default=None)
     success = last_success(project.ledger, pipeline.identity)
     again = retries.of_target(project.ledger, pipeline.target.text)
-    changed = stale(project, pipeline, current)
+    now = compared(project, pipeline, current)
     stranger = sight.owner not in ("", project.ledger.id)
     return {
         "pipeline": pipeline.name,
         "target": pipeline.target.text,
         "published": len(mine),
         "missing": [slot.label for slot in missing if slot.label not in waiting],
-        "stale": [slot.label for slot in changed],
-        "again": pipeline.command(changed),
+        "stale": [slot.label for slot in now.stale],
+        "again": pipeline.command(now.stale),
+        "gone": [slot.label for slot in now.gone],
         "waiting": waiting,
         "failed": [_failure(pipeline, one) for one in failed],
         "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],

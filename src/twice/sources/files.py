@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from twice import placeholders
-from twice.errors import Misuse, NotPublished, Waiting, suggestion
+from twice.errors import InputsAbsent, Misuse, Waiting, suggestion
 from twice.fingerprint import Place
 from twice.intervals import Interval
 from twice.rules import Rule, check_limit
@@ -215,18 +215,21 @@ class Files:
 
         Raises:
             Waiting: A rule of readiness is not fulfilled yet.
+            InputsAbsent: There is no file, and that does not mean no rows.
         """
         # Readiness comes before the listing: what a marker vouches for is then listed whole.
         marker = self._marker(place)
         waiting = self._waiting_beside(marker, place)
-        if waiting:
-            raise waiting
         pattern = self._pattern(place, place.slot.part)
+        absent = f"no file matches {pattern!r}"
+        if waiting:
+            waiting.absent = "" if matching(place.root, pattern) else absent
+            raise waiting
         names = [name for name in list_files(place.root, pattern) if marker is None or name != marker.path]
         if not names and self.missing == "fail":
-            raise NotPublished(
-                f"No file matches {pattern!r} for {place.slot.pipeline} at {place.slot.label}.",
-                "Nothing was read and nothing was published.",
+            raise InputsAbsent(
+                absent,
+                f" for {place.slot.pipeline} at {place.slot.label}",
                 "Check the path, or say missing='empty' if no file means no rows.",
             )
         marks = tuple(mark_files(place.root, names, place.hashes, self.largest))

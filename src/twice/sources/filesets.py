@@ -73,6 +73,11 @@ class FileSet:
         size = sum(mark.size for mark in self.marks)
         return f"{len(self.marks)} file{'s' * (len(self.marks) != 1)}, {size:,} bytes"
 
+    @property
+    def absent(self) -> str:
+        """What is not there, where no file means no rows."""
+        return "" if self.marks or self.again else f"no file matches {self.source.pattern!r}"
+
     def moved(self) -> list[str]:
         """Name the files whose token or, where a token is too young to be trusted, content changed."""
         marker = [self.marker.path] if self.marker and self.marker.moved(self.root) else []

@@ -11,7 +11,7 @@ from typing import Any
 
 from twice.abilities import Rows, Store
 from twice.caches import told_apart
-from twice.errors import Misuse, NotPublished
+from twice.errors import InputsAbsent, Misuse
 from twice.fingerprint import Place
 from twice.runs import Target
 
@@ -44,10 +44,8 @@ class Table:
         store: Store = place.look(target.store)
         sight = store.look(target.name)
         if not sight.exists:
-            raise NotPublished(
-                f"The table {self.target!r} does not exist yet.",
-                "Nothing was read and nothing was published.",
-                "Run the pipeline that writes it first.",
+            raise InputsAbsent(
+                f"the table {self.target!r} does not exist", " yet", "Run the pipeline that writes it first."
             )
         if self.version is not None and not sight.pinned:
             raise Misuse(
