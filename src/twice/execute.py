@@ -45,7 +45,7 @@ from twice.errors import (
     Waiting,
     count,
 )
-from twice.explain import explain
+from twice.explain import explain, explain_code
 from twice.faults import reach
 from twice.fingerprint import Inputs, absent_of, fingerprint_of
 from twice.jobs import Job, Outcome
@@ -475,7 +475,7 @@ class _Attempt:
             self.store.discard(work, Staged(0))
             self._look_again_at_files()
             raise NotPublished(
-                f"The rows of {self.job.slot.label} could not be computed or written: {explain(error)}",
+                f"The rows of {self.job.slot.label} could not be computed or written: {explain_code(error)}",
                 "Nothing was published, and the target is as it was.",
                 "Correct the cause and run again; --debug shows the whole error.",
             ) from error

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twice.explain import explain
+from twice.explain import explain, explain_code
 
 
 class Java:
@@ -96,3 +96,50 @@ def test_an_error_of_python_is_its_first_line(given, line):
 def test_a_long_story_is_cut():
     told = explain(ValueError("x " * 500))
     assert (len(told), told[-1]) == (400, "…")
+
+
+# ------------------------------------------------------------------ the user's own code
+
+
+def raised(text, name):
+    """Return the error of a piece of code, as it was caught outside of it."""
+    with pytest.raises(Exception) as caught:
+        exec(compile(text, name, "exec"), {})
+    return caught.value
+
+
+CODE = "import json\n\ndef read(text):\n    return json.loads(text)\n\nread('{')\n"
+
+
+def test_an_error_in_the_users_code_names_its_last_line_and_not_that_of_a_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = "(pipelines/visits.py, line 4, in read)"
+    assert explain_code(raised(CODE, str(tmp_path / "pipelines/visits.py"))).endswith(
+        f": line 1 column 2 (char 1) {told}"
+    )
+    assert explain_code(raised("1 / 0", "/srv/jobs/x.py")).endswith(
+        "division by zero (/srv/jobs/x.py, line 1, in <module>)"
+    )
+
+
+def test_an_error_that_no_line_of_the_user_raised_names_none():
+    assert explain_code(ValueError("x")) == "ValueError: x"
+
+
+WORKER = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/pyspark/worker.py", line 1980, in main
+    process()
+  File "/srv/jobs/pipelines/visits.py", line 12, in price
+    return Decimal(text)
+           ^^^^^^^^^^^^^
+  File "/opt/venv/lib/python3.11/site-packages/money/parse.py", line 3, in parse
+    raise ValueError(text)
+ValueError: not a price: 'x'
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)"""
+
+
+def test_an_error_in_a_function_that_spark_called_is_told_with_its_line():
+    told = "ValueError: not a price: 'x' (/srv/jobs/pipelines/visits.py, line 12, in price)"
+    assert explain(error("see below", Java("Job aborted", Java(WORKER)))) == told
+    assert explain(error(f"An exception was thrown from the Python worker.\n{WORKER}")) == told

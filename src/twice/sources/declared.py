@@ -15,7 +15,7 @@ from typing import Any
 
 from twice import placeholders
 from twice.errors import Misuse, SourceFailed, TwiceError
-from twice.explain import explain
+from twice.explain import explain_code
 from twice.fingerprint import Place, code_digest
 
 _MOST_SHOWN = 60
@@ -143,7 +143,7 @@ def called(function: Callable[..., Any], offered: Mapping[str, Callable[[], Any]
         raise _failed(f"{name} called exit({left.code!r})", "Raise an error instead.") from left
     except Exception as error:
         raise _failed(
-            f"{name} failed: {explain(error)}", "Correct the cause; --debug shows the whole error."
+            f"{name} failed: {explain_code(error)}", "Correct the cause; --debug shows the whole error."
         ) from error
 
 
