@@ -47,6 +47,7 @@ class Sight:
         points: The target is a name that points at one of several versions.
         sealed: Why no more is published to it, or empty.
         pinned: A version of it can be read again; not so where several tables are united.
+        dropped: The table was dropped since the newest publish, where the store keeps receipts apart from it.
     """
 
     version: int = NO_TABLE
@@ -63,6 +64,7 @@ class Sight:
     points: bool = False
     sealed: str = ""
     pinned: bool = True
+    dropped: bool = False
 
     @property
     def exists(self) -> bool:

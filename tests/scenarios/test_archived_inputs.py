@@ -158,27 +158,31 @@ def test_a_replay_that_is_shown_slot_by_slot_does_not_go_on_without_inputs(archi
     assert world.by_day() == {DAYS[0]: ["a", "b"], DAYS[1]: ["corrected"], DAYS[2]: ["d"]}
 
 
-@pytest.mark.stores("parquet", "delta", "postgres")
-def test_rows_stay_when_the_table_that_they_were_made_from_is_gone(make_world):
-    world = make_world(start=DAYS[0])
-    world.put(DAYS[0], ["a"])
-    world.run(DAYS[0])
-    target, into = f"{world.kind}:{world.target}", f"{world.kind}:lake/copies"
-    copies = twice.pipeline(name="copies", source=twice.table(target), target=into, pattern=twice.data_overwrite())
-    copied = copies(list if world.plain else lambda rows: rows)
-    first = twice.run(copied, project=world.project)
-    assert (first.state, first.rows) == ("published", 1)
-    if world.database:
-        world.database.execute("DROP TABLE lake__out")
-    else:
-        shutil.rmtree(world.table())
-    again = twice.run(copied, project=world.project)
-    assert (again.state, again.reason) == (
-        "skipped",
-        f"its inputs are gone, and its rows stay: the table {target!r} does not exist",
-    )
-    with pytest.raises(NotPublished, match="does not exist yet"):
-        twice.run(copied, force=True, project=world.project)
+def copying(world):
+    """Return a pipeline that copies the world's table."""
+    form = {"target": f"{world.kind}:lake/copies", "pattern": twice.data_overwrite(), "name": "copies"}
+    return twice.pipeline(source=twice.table(f"{world.kind}:{world.target}"), **form)(lambda rows: rows)
+
+
+@pytest.mark.stores("parquet", "delta")
+def test_rows_stay_when_the_table_that_they_were_made_from_is_gone(archived):
+    world = archived()
+    assert twice.run(copying(world), project=world.project).rows == 4
+    shutil.rmtree(world.table())
+    again = twice.run(copying(world), project=world.project)
+    why = f"its inputs are gone, and its rows stay: the table '{world.kind}:lake/out' does not exist"
+    assert (again.state, again.reason) == ("skipped", why)
+    with pytest.raises(InputsAbsent, match="does not exist yet"):
+        twice.run(copying(world), force=True, project=world.project)
+
+
+@pytest.mark.stores("postgres")
+def test_a_table_that_was_dropped_is_an_input_that_is_not_there(archived):
+    world = archived()
+    assert twice.plan(copying(world), project=world.project).action == "create"
+    world.database.execute("DROP TABLE lake__out")
+    with pytest.raises(InputsAbsent, match="does not exist yet"):
+        twice.plan(copying(world), project=world.project)
 
 
 # ------------------------------------------------------------------ several sources

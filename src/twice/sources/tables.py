@@ -43,7 +43,7 @@ class Table:
             raise Misuse(f"The pipeline {place.slot.pipeline!r} reads its own target {self.target!r}.")
         store: Store = place.look(target.store)
         sight = store.look(target.name)
-        if not sight.exists:
+        if sight.dropped or not sight.exists:
             raise InputsAbsent(
                 f"the table {self.target!r} does not exist", " yet", "Run the pipeline that writes it first."
             )

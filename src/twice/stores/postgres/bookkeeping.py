@@ -274,6 +274,7 @@ def _sight(row: tuple[Any, ...], altered: tuple[str, str]) -> Sight:
         points=bool(more.get("points")),
         sealed=str(more.get("sealed", "")),
         pinned=False,
+        dropped=broken == DROPPED,
     )
 
 
