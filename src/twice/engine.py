@@ -9,12 +9,13 @@ name; what a caller's own session said before is put back afterwards.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ class Engine:
         self._brought = spark is not None
         self._starting = threading.Lock()
         self._working = threading.local()
+        self._logging = ExitStack()
         self.on_start: Callable[[], None] | None = None
 
     def need(self, kind: str) -> None:
@@ -125,6 +127,7 @@ class Engine:
         if self._spark is not None and not self._brought:
             self._spark.stop()
             self._spark = None
+        self._logging.close()
 
     def _start(self) -> SparkSession:
         try:
@@ -144,6 +147,7 @@ class Engine:
         with _errors_to(log):
             try:
                 _start_jvm({name: value for name, value in conf.items() if name not in self.settings.secret_spark_conf})
+                self._logging.enter_context(_queries_logged_to(log))
                 return builder.getOrCreate()
             except Exception as error:
                 raise Misuse(
@@ -267,3 +271,22 @@ def _errors_to(log: Path) -> Iterator[None]:
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+@contextmanager
+def _queries_logged_to(log: Path) -> Iterator[None]:
+    """Keep what PySpark says of a query that fails, a page of JSON, with the JVM's messages and away from people."""
+    from pyspark.logger import PySparkLogger
+
+    logger, file = PySparkLogger.getLogger("DataFrameQueryContextLogger"), logging.FileHandler(log, delay=True)
+    before, propagates = list(logger.handlers), logger.propagate
+    for handler in before:
+        logger.removeHandler(handler)
+    logger.addHandler(file)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(file)
+        file.close()
+        logger.handlers, logger.propagate = before, propagates

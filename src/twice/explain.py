@@ -46,7 +46,7 @@ def explain(error: BaseException) -> str:
         why = f"{causes[-1][0]}: {causes[-1][1]}" if causes else (condition[-1] if condition else "")
         return _short(f"{name} could not be read ({why})")
     if condition:
-        return _short((condition[-1] if "[FAILED" in condition[0] else condition[0]).removeprefix(_RAISED))
+        return _short((condition[-1] if "[FAILED" in condition[0] else condition[0]).removeprefix(_RAISED).rstrip("; "))
     lines = [line for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else ""
     return _short(first if re.match(r"[\w.$]+(Exception|Error)\b", first) else f"{type(error).__name__}: {first}")

@@ -442,7 +442,12 @@ def test_a_csv_without_a_schema_is_refused(filled):
 @ONE
 def test_a_schema_that_is_none_is_told_so(filled):
     (filled.folder / "landing/x.csv").write_text(csv_of(ROWS, SECOND))
-    refused(filled, NotPublished, "(?i)strin|datatype", **reading("landing/x.csv", schema="id array<strin>, n int, day date"))
+    refused(
+        filled,
+        NotPublished,
+        "(?i)strin|datatype",
+        **reading("landing/x.csv", schema="id array<strin>, n int, day date"),
+    )
 
 
 @pytest.mark.parametrize(
