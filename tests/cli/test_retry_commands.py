@@ -53,7 +53,7 @@ def test_90_a_failed_run_is_due_then_set_aside_then_requeued_then_dropped(failin
     assert "set aside after 2 tries" in shown
     assert shown.count("failed") >= 3
     (dead,) = twice("dead", "show", "visits", "--output", "json").json["dead"]
-    assert (dead["tries"], dead["kind"], len(dead["history"])) == (2, "NotPublished", 2)
+    assert (dead["tries"], dead["kind"], len(dead["history"])) == (2, "InputsAbsent", 2)
     assert twice("retry").out == "Nothing is due.\n"
     assert "due now" in twice("dead", "requeue", "visits", "--at", DAY).out
     assert twice("dead", "show", "visits").code == 2
@@ -129,7 +129,7 @@ def test_two_processes_at_once_take_each_of_a_hundred_runs_once(failing):
     assert (len(lines), len(set(lines))) == (100, 100)
     assert all(said)
     tried = [row for row in retries.every(project.ledger) if row.tries]
-    assert [row.tries for row in tried if row.kind == "NotPublished"][:1] == [1]
+    assert [row.tries for row in tried if row.kind == "InputsAbsent"][:1] == [1]
     assert len(project.ledger.attempts(limit=1000)) == 101
 
 

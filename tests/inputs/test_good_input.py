@@ -246,7 +246,8 @@ def test_no_file_may_mean_no_rows(world):
     (folder / "x.jsonl").write_text(json.dumps({"id": "a", "day": SECOND}))
     assert twice.run(pipeline, at=SECOND, project=world.project).rows == 1
     (folder / "x.jsonl").unlink()
-    assert twice.run(pipeline, at=SECOND, project=world.project).rows == 0
+    assert twice.run(pipeline, at=SECOND, project=world.project).state == "skipped"
+    assert twice.run(pipeline, at=SECOND, force=True, project=world.project).rows == 0
     assert world.rows() == []
 
 
