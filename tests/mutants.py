@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 import twice
 from twice import backfills, considered, decide, execute, merges, replays
 from twice.errors import Conflict
@@ -24,7 +26,9 @@ from twice.patterns.transactional_writer import TransactionalWriter
 from twice.sight import Sight, State
 from twice.sources import files, marking
 from twice.stores import durable, editions, manifest, sweep
+from twice.stores.delta import DeltaStore, upkeep
 from twice.stores.delta import log as delta_log
+from twice.stores.delta.jvm import Transaction
 from twice.stores.memory import MemoryStore
 from twice.stores.parquet import ParquetStore
 from twice.stores.postgres import publishing, unmoved
@@ -527,6 +531,37 @@ def manifest_name_not_on_disk(patch):
 )
 def skipped_before_it_is_durable(patch):
     patch.setattr(ParquetStore, "settle", lambda self, name: None)
+
+
+# ---------------------------------------------------------------- the commit of a Delta table
+
+
+@mutant(
+    "a commit is made although its slot has another number than the plan saw",
+    by="two at once that append before rows are staged",
+    shows="outcome, rows: ",
+    store="delta",
+)
+def number_not_compared_on_delta(patch):
+    real = DeltaStore._before_commit
+
+    def unmoved_anyhow(self, work, staged, receipts):
+        numbers = {one.slot: one.generation - 1 for one in receipts}
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Transaction, "last_version_of", lambda self, name: numbers.get(name, 0))
+            return real(self, work, staged, receipts)
+
+    patch.setattr(DeltaStore, "_before_commit", unmoved_anyhow)
+
+
+@mutant(
+    "a commit is made to a table that another ledger owns by now",
+    by="the table changes hands before rows are staged",
+    shows="outcome, rows: ",
+    store="delta",
+)
+def owner_not_compared_on_delta(patch):
+    patch.setattr(upkeep, "check_owner", lambda now, owner: None)
 
 
 # ---------------------------------------------------------------- the log of a Delta table

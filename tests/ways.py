@@ -431,6 +431,15 @@ def two_at_once_that_append(bench: Bench) -> None:
 
 
 @way
+def two_at_once_that_append_before_rows_are_staged(bench: Bench) -> None:
+    """A twin appends the same slot after a run was planned and before it looks at the table again: its rows are there once."""
+    world = put(bench.world(pattern=twice.transactional_writer()), d20=["a", "b"], d22=["c"])
+    world.run(THIRD)
+    ended = beside(world, "stage.before", lambda twin: twin.run(DAY))
+    demand((ended, world.by_day()), ("skipped", {DAY: ["a", "b"], THIRD: ["c"]}), "outcome, rows")
+
+
+@way
 def two_at_once_with_newer_input(bench: Bench) -> None:
     """While a run is about to publish, its input is corrected and a twin publishes that: the older run is fenced off."""
 
@@ -680,6 +689,16 @@ def the_table_changes_hands_at_the_publish(bench: Bench) -> None:
         beside(world, "publish.before", lambda twin: rebuilt(twin.twin(ledger_name="theirs.db"))), "Stranger", "outcome"
     )
     demand(world.by_day(), {DAY: ["a"]}, "rows")
+
+
+@way
+def the_table_changes_hands_before_rows_are_staged(bench: Bench) -> None:
+    """Another project takes the table over after a run was planned, and before it opens the table: the run is refused."""
+    world = put(bench.world(), d20=["a"])
+    world.run(DAY)
+    put(world, d20=["b"])
+    ended = beside(world, "stage.before", lambda twin: rebuilt(twin.twin(ledger_name="theirs.db")))
+    demand((ended, world.by_day()), ("Stranger", {DAY: ["a"]}), "outcome, rows")
 
 
 @way
