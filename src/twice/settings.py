@@ -194,7 +194,8 @@ def _renewal(said: Value, seconds: float) -> Value:
     """
     if said.origin == "default":
         return said if not 0 < seconds < _RENEWALS * said.value else replace(said, value=seconds / _RENEWALS)
-    if not 0 < said.value < seconds:
+    # A lease of no time ends at once, as a proof wants it in its copies; nothing could renew it.
+    if not said.value or 0 < seconds <= said.value:
         raise Misuse(
             f"leases.renew_seconds={said.value:g} must be more than 0 and less than leases.seconds={seconds:g}.",
             "A lease that is not renewed in time ends, and another run takes the slot over.",

@@ -126,6 +126,11 @@ def test_two_renewals_may_fail_before_a_lease_ends_unless_it_is_said_otherwise(l
     assert loaded(f"[leases]\nseconds = {seconds}\nrenew_seconds = 0.2\n")["leases.renew_seconds"] == 0.2
 
 
+def test_a_lease_that_ends_at_once_as_in_a_proof_is_not_renewed(loaded):
+    found = loaded("[leases]\nseconds = 30\nrenew_seconds = 5\n", leases__seconds=0.0)
+    assert (found["leases.seconds"], found["leases.renew_seconds"]) == (0, 5)
+
+
 def test_a_wrong_type_in_the_environment_is_refused(loaded, monkeypatch):
     monkeypatch.setenv("TWICE_TIDY_KEEP_DAYS", "a week")
     with pytest.raises(Misuse, match=r"tidy.keep_days must be a number, not 'a week'"):
