@@ -104,17 +104,19 @@ def _changed_input(ground: Ground) -> Trouble | None:
 
 
 def _vanished_input(ground: Ground) -> Trouble | None:
-    """Input that is gone is no reason to take rows away, unless the pipeline says that it is."""
+    """Input that is gone is no reason to take rows away: a run while it is gone leaves everything as it was."""
     world = ground.fresh()
     world.act()
     before = world.snapshot()
     with vanished(world) as gone:
+        ended = "it was run while its input was gone"
         try:
             world.act()
         except TwiceError as error:
-            trouble = _unchanged(world, _without(before, gone), error)
-            if trouble:
-                return trouble
+            ended = f"refused ({error.what})"
+        trouble = difference(world.snapshot(), _without(before, gone))
+        if trouble:
+            return Trouble(trouble.kind, f"{ended}, and yet {trouble.text}")
     world.act()
     if _keeps_older_rows(ground):
         return None
