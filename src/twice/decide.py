@@ -272,7 +272,7 @@ def _check_inputs(question: Question) -> None:
     if question.gone and (question.asked.resuming or question.asked.following):
         raise NotPublished(
             f"The inputs of {question.slot.label} are gone: {question.gone}.",
-            "Nothing would take the place of its published rows. That is done for one slot that you name, never for many.",
+            "Its published rows would be replaced by nothing. That is done for one slot that you name, and never for many.",
             f"Bring the inputs back, or run {question.slot.label} alone with --force.",
         )
 
