@@ -31,7 +31,8 @@ from twice.stores.delta import log as delta_log
 from twice.stores.delta.jvm import Transaction
 from twice.stores.memory import MemoryStore
 from twice.stores.parquet import ParquetStore
-from twice.stores.postgres import publishing, unmoved
+from twice.stores.postgres import publishing, targets, unmoved
+from twice.stores.postgres.kinds import Fitted
 from ways import Clock
 
 Patch = Callable[[Any], None]
@@ -396,6 +397,68 @@ def dropped_table_with_kept_rows_on_postgresql(patch):
 )
 def merged_table_not_locked_on_postgresql(patch):
     patch.setattr(publishing, "_LOCK", publishing._LOCK.replace("share row exclusive", "access share"))
+
+
+@mutant(
+    "a transaction writes to a table whose rules changed since the rows were staged",
+    by="an heir that comes before the publish",
+    shows="'published' instead of 'Misuse'",
+    store="postgres",
+)
+def rules_not_asked_again_on_postgresql(patch):
+    patch.setattr(targets, "_refuse", lambda *found: None)
+
+
+@mutant(
+    "a transaction does not count the rows that the table took",
+    by="a trigger that leaves a row out",
+    shows="outcome: ",
+    given={"pattern": twice.merger(keys=["id", "day"])},
+    store="postgres",
+)
+def rows_taken_not_counted_on_postgresql(patch):
+    patch.setattr(targets, "check_taken", lambda name, taken, *asked: taken)
+    patch.setattr(targets, "check_keys", lambda *asked: None)
+
+
+@mutant(
+    "a transaction does not look where triggers of the table have put its rows",
+    by="a trigger that moves a row",
+    shows="'published' instead of 'NotPublished'",
+    store="postgres",
+)
+def rows_not_looked_for_on_postgresql(patch):
+    patch.setattr(targets, "check_there", lambda *asked: None)
+
+
+@mutant(
+    "a transaction does not look whether triggers of the table have left its keys as they came",
+    by="a trigger that changes a key",
+    shows="'published' instead of 'NotPublished'",
+    store="postgres",
+)
+def keys_not_looked_for_on_postgresql(patch):
+    patch.setattr(targets, "check_keys", lambda *asked: None)
+
+
+@mutant(
+    "keys are compared as they come, and not as their column compares them",
+    by="two spellings of one key",
+    shows="rows: 2 instead of 1",
+    store="postgres",
+)
+def keys_compared_before_their_cast_on_postgresql(patch):
+    patch.setattr(Fitted, "cast_of", lambda self, column: "")
+
+
+@mutant(
+    "an overwrite deletes rows that stay, and takes along what others have that references them",
+    by="rows of others that reference a row",
+    shows="rows of others: [] instead of",
+    store="postgres",
+)
+def referenced_rows_deleted_on_postgresql(patch):
+    patch.setattr(targets.Target, "key", ())
 
 
 # ---------------------------------------------------------------- the log of a Parquet table

@@ -621,6 +621,75 @@ def a_table_to_be_kept_that_is_dropped(bench: Bench) -> None:
     demand(beside(world, "postgres.receipt.moved", lambda twin: twin.database.execute(drop)), "ProofGone", "outcome")
 
 
+def by_others(bench: Bench, columns: str = "id text, day date", **settings: Any) -> World:
+    """Return a world whose table somebody else made."""
+    world = bench.world(**settings)
+    world.database.execute(f"create table {table(world.target)} ({columns})")
+    return world
+
+
+def watched(world: World, body: str) -> None:
+    """Put a trigger on the table that looks at each row before it is inserted."""
+    made = f"create function meddle() returns trigger language plpgsql as $$ begin {body} return new; end $$"
+    world.database.execute(
+        f"{made}; create trigger t before insert on {table(world.target)} for each row execute function meddle()"
+    )
+
+
+@way
+def an_heir_that_comes_before_the_publish(bench: Bench) -> None:
+    """After the rows were staged, another table with a row of the same day inherits from the table: that row is left alone."""
+    world = put(by_others(bench), d20=["a"])
+    heir = f"create table heir () inherits ({table(world.target)}); insert into heir values ('theirs', '{DAY}')"
+    demand(beside(world, "publish.before", lambda twin: twin.database.execute(heir)), "Misuse", "outcome")
+    demand(world.database.execute("select id from heir"), [("theirs",)], "rows of the heir")
+
+
+@way
+def a_trigger_that_leaves_a_row_out(bench: Bench) -> None:
+    """A trigger of the table's owner lets one of two rows go: the run does not say that two were published."""
+    world = put(by_others(bench), d20=["a", "b"])
+    watched(world, "if new.id = 'b' then return null; end if;")
+    demand(beside(world, "publish.before", lambda twin: None), "NotPublished", "outcome")
+
+
+@way
+def a_trigger_that_moves_a_row(bench: Bench) -> None:
+    """A trigger puts rows of a slice where no rerun looks for them: they are not published."""
+    world = put(by_others(bench), d20=["a"])
+    watched(world, "new.day := new.day + 1;")
+    demand(beside(world, "publish.before", lambda twin: None), "NotPublished", "outcome")
+
+
+@way
+def a_trigger_that_changes_a_key(bench: Bench) -> None:
+    """A trigger writes keys in another way than they come, so a merge would not find them again: they are not published."""
+    world = put(by_others(bench, pattern=twice.merger(keys=["id"])), d20=["a"])
+    watched(world, "new.id := upper(new.id);")
+    demand(beside(world, "publish.before", lambda twin: None), "NotPublished", "outcome")
+
+
+@way
+def two_spellings_of_one_key(bench: Bench) -> None:
+    """A key comes again with a blank behind it, in a column that makes no difference of that: its row is there once."""
+    world = put(by_others(bench, "id char(4), day date", pattern=twice.merger(keys=["id"])), d20=["a"], d21=["a  "])
+    for day in (DAY, NEXT):
+        world.run(day)
+    demand(len(world.records()), 1, "rows")
+
+
+@way
+def rows_of_others_that_reference_a_row(bench: Bench) -> None:
+    """A slice is overwritten with the same row, which a row of another table references: that row stays."""
+    world = put(by_others(bench, "id text primary key, day date"), d20=["a"])
+    world.database.execute(f"create table child (of text references {table(world.target)} on delete cascade)")
+    world.run(DAY)
+    world.database.execute("insert into child values ('a')")
+    put(world, d20=["a", "b"])
+    world.run(DAY)
+    demand(world.database.execute("select of from child"), [("a",)], "rows of others")
+
+
 @way
 def a_starved_run_holds_the_target(bench: Bench) -> None:
     """A run that lost twice holds the target: others wait until it is done."""

@@ -122,10 +122,17 @@ select h.target, h.n, h.owner, h.relations, {there}, h.table_id, h.data_version,
 from {heads} h where h.target = any({targets})
 """
 
+# Of other types two values may be equal though their texts differ: 1.0 and 1.00, a and A where capitals do not count.
 _COLUMNS = """
-select a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '' or a.attidentity <> '',
-    a.attnotnull and not a.atthasdef
-from pg_attribute a where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum
+select a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '' or a.attidentity <> '' or a.atthasdef,
+    a.attnotnull and not a.atthasdef, a.attgenerated <> '',
+    case when a.attcollation <> t.typcollation then quote_ident(n.nspname) || '.' || quote_ident(k.collname) else '' end,
+    coalesce(k.collisdeterministic, true) and (b.typtype = 'e' or b.typname = 'numeric' and a.atttypmod <> -1 or b.typname in
+        ('bool', 'int2', 'int4', 'int8', 'oid', 'text', 'varchar', 'bpchar', 'name', 'bytea', 'uuid', 'date', 'time',
+        'timestamp', 'timestamptz', 'inet', 'cidr', 'macaddr', 'bit', 'varbit'))
+from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
+    left join pg_collation k on k.oid = a.attcollation left join pg_namespace n on n.oid = k.collnamespace
+where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
 
 DROPPED = "the table was dropped"

@@ -191,7 +191,7 @@ def _refused(what: str, error: psycopg.Error) -> NotPublished:
     return NotPublished(
         f"PostgreSQL refuses the rows of {what}: {message(error)}.",
         " ".join(filter(None, (_detail(error), "Nothing was published, and the target is as it was."))),
-        "Correct the rows in the transform, or the table.",
+        error.diag.message_hint or "Correct the rows in the transform, or the table.",
     )
 
 

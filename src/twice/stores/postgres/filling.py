@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
-from twice.stores.postgres import merging
+from twice.stores.postgres import merging, targets
 from twice.stores.postgres.connections import Connection, comma
-from twice.stores.postgres.kinds import Fitted
+from twice.stores.postgres.kinds import Column, Fitted
 from twice.stores.postgres.names import Name, column, definitions
 from twice.stores.postgres.sources import Shared
 
@@ -68,8 +69,22 @@ def _held_alone(connection: Connection, table: Name) -> bool:
 
 
 def insert(connection: Connection, name: Name, change: Change, place: int = 0) -> int:
-    """Put the rows of an attempt into a table, its change being the so manieth, and tell how many they were."""
+    """Put the rows of an attempt into a table, its change being the so manieth, and tell how many they were.
+
+    Raises:
+        NotPublished: The table does not take them all.
+    """
     columns = comma(map(column, change.fits.types))
     relation = merging.cast(change.source.checked(connection).opened(connection, place), change.fits)
     statement = sql.SQL("insert into {} ({}) select {} from {} rows").format(name.sql, columns, columns, relation)
-    return connection.execute(statement).rowcount
+    return targets.check_taken(name, connection.execute(statement).rowcount, change.source.count)
+
+
+def copy(connection: Connection, old: Name, new: Name, columns: Sequence[Column]) -> None:
+    """Put the rows of a table into another one that is made like it, with all that the old one filled in, and count on from there."""
+    kept = comma(column(one.name) for one in columns if not one.computed)
+    statement = "insert into {} ({}) overriding system value select {} from {}"
+    connection.execute(sql.SQL(statement).format(new.sql, kept, kept, old.sql))
+    for name in (one.name for one in columns if one.filled and not one.computed):
+        sequence = "select setval(s, nextval(pg_get_serial_sequence(%s, %s))) from pg_get_serial_sequence(%s, %s) s where s <> ''"
+        connection.execute(sequence, [old.text, name, new.text, name])

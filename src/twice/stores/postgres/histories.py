@@ -26,6 +26,7 @@ from twice.stores.postgres.connections import Connection, comma
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, column, definitions
+from twice.stores.postgres.targets import Target
 
 ENDING = "twice_history"
 EDITION, KEPT_AT, _ID = "twice_edition", "twice_kept_at", "twice_row"
@@ -40,25 +41,26 @@ def history_of(name: Name) -> Name:
 
 
 def merge(
-    connection: Connection, name: Name, relation: sql.Composable, rule: MergeRule, fits: Fitted, editions: Editions
+    connection: Connection, target: Target, relation: sql.Composable, rule: MergeRule, fits: Fitted, editions: Editions
 ) -> Changed:
     """Keep the rows, and make the touched keys of the table what all kept rows say."""
+    name = target.name
     history = history_of(name)
-    types = {**_held(fits.types), **{mark: fits.source[mark] for mark in rule.besides}}
+    types = {**_held(fits), **{mark: fits.source[mark] for mark in rule.besides}}
     kept = _shaped(connection, history, types)
     if editions.adopted:
         _adopt(connection, name, history, rule, fits, editions.adopted)
         reach("postgres.history.adopted")
-    given = merging.cast(merging.one_a_key(relation, rule, fits.source), fits, rule.besides)
+    given = merging.one_a_key(relation, rule, fits)
     _keep(connection, history, list(types), given, editions.own)
     reach("postgres.history.kept")
     _number_steps(connection, name, history, rule, editions, kept)
     _fold(connection, history, rule, fits, kept)
     becomes = sql.Identifier("pg_temp", _BECOMES)
     as_merge = MergeRule(rule.keys, deleted=_GONE)
-    source = {**_held(fits.types), _GONE: "boolean"}
+    source = {**_held(fits), _GONE: "boolean"}
     folded = Fitted(fits.table, source, fits.types, fits.fit.__class__(fits.fit.columns))
-    changed = merging.merge(connection, name, becomes, as_merge, folded)
+    changed = merging.merge(connection, target, merging.one_a_key(becomes, as_merge, folded), as_merge, folded)
     for table in (_TOUCHED, _STEPS, _BECOMES):
         connection.execute(sql.SQL("drop table {}").format(sql.Identifier("pg_temp", table)))
     return changed
@@ -69,9 +71,10 @@ def tells_when(connection: Connection, history: Name) -> bool:
     return KEPT_AT in {one.name for one in bookkeeping.columns_of(connection, history)}
 
 
-def _held(types: Mapping[str, str]) -> dict[str, str]:
-    """Return the types in which values of a table are kept: its own, and texts of any length."""
-    return {one: "text" if kinds.is_text(typed) else typed for one, typed in types.items()}
+def _held(fits: Fitted) -> dict[str, str]:
+    """Return the types in which values of a table are kept: compared as its own, and texts of any length."""
+    collations = {one.name: f" collate {one.collation}" for one in fits.table if one.collation}
+    return {one: kinds.as_long_as_it_is(typed) + collations.get(one, "") for one, typed in fits.types.items()}
 
 
 def _shaped(connection: Connection, history: Name, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -217,7 +220,7 @@ def _fold(connection: Connection, history: Name, rule: MergeRule, fits: Fitted, 
             column(one, "k") if one in rule.keys else column(one, "h") if one in kept else sql.NULL,
             sql.SQL(typed),
         )
-        for one, typed in _held(fits.types).items()
+        for one, typed in _held(fits).items()
     ]
     selected = comma(
         sql.SQL("{} as {}").format(value, column(one)) for one, value in zip(fits.types, values, strict=True)

@@ -45,8 +45,10 @@ _SHORT = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TEXT = re.compile(r"(character varying|character|text)(\(\d+\))?")
-# Cast on assignment and not by name: named, PostgreSQL would cut a long text without a word.
-_BY_ASSIGNMENT = _TEXT
+# Texts are cast to their length on assignment and not by name: named, PostgreSQL would cut a long one without a word.
+_PADDED = re.compile(r"character(\(\d+\))?")
+# Values of these are not compared with each other; their texts are.
+_INCOMPARABLE = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle")
 
 
 def of_spark(kind: Any, column: str) -> str:
@@ -132,19 +134,34 @@ def kind_of(typed: str, given: str = "") -> str:
     return _KINDS.get(typed, "string")
 
 
-def is_text(typed: str) -> bool:
-    """Tell whether a type of PostgreSQL holds text of some length."""
-    return bool(_TEXT.fullmatch(typed))
+def as_long_as_it_is(typed: str) -> str:
+    """Return the type in which a text of any length is compared as in this one; other types are what they are."""
+    if _PADDED.fullmatch(typed):
+        return "bpchar"
+    return "text" if _TEXT.fullmatch(typed) else typed
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table as the catalog has it; PostgreSQL may fill it itself."""
+    """A column of a table as the catalog has it.
+
+    Attributes:
+        name: Its name.
+        type: Its type, as PostgreSQL writes it.
+        filled: Whether PostgreSQL fills it where a row says nothing: by a default, or as an identity.
+        required: Whether a row has to say something.
+        computed: Whether it is computed of the others, so that no row may say anything.
+        collation: How its texts are compared, if that is not the usual way; as it stands in SQL.
+        exact: Whether two values are equal only if their texts are.
+    """
 
     name: str
     type: str
     filled: bool = False
     required: bool = False
+    computed: bool = False
+    collation: str = ""
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,11 +181,19 @@ class Fitted:
     fit: Fit
 
     def cast_of(self, column: str) -> str:
-        """Return the type that a column has to be cast to by name, or nothing."""
+        """Return what a column has to be cast to, so that its values are compared as the table's are; or nothing."""
         wanted = self.types[column]
-        if column in self.fit.absent or self.source.get(column) == wanted or _BY_ASSIGNMENT.fullmatch(wanted):
-            return ""
-        return wanted
+        collation = next(
+            (f" collate {one.collation}" for one in self.table if one.name == column and one.collation), ""
+        )
+        if column in self.fit.absent or self.source.get(column) == wanted:
+            return f"{wanted}{collation}" if collation else ""
+        return as_long_as_it_is(wanted) + collation
+
+    @property
+    def incomparable(self) -> tuple[str, ...]:
+        """Name the columns whose values cannot be compared, only their texts."""
+        return tuple(name for name, typed in self.types.items() if typed.removesuffix("[]") in _INCOMPARABLE)
 
 
 def fitted(given: Mapping[str, str], table: tuple[Column, ...], work: Work, besides: tuple[str, ...] = ()) -> Fitted:

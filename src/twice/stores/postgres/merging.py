@@ -21,12 +21,13 @@ from twice.merges import (
     refuse_null_order,
     refuse_repeated,
 )
-from twice.stores.postgres import kinds
+from twice.stores.postgres import kinds, targets
 from twice.stores.postgres.connections import Connection, comma, one
 from twice.stores.postgres.kinds import Fitted
 from twice.stores.postgres.names import Name, column
+from twice.stores.postgres.targets import Target
 
-_CHANGES = "twice_changes_of_merge"
+_CHANGES, _MISSING = "twice_changes_of_merge", "twice_missing"
 _ACTION, _RANK = "twice_action", "twice_rank"
 _SAMPLE = 6
 
@@ -49,25 +50,33 @@ class Changed:
         return (changes_text(self.inserted, self.updated, self.deleted, given),)
 
 
-def one_a_key(relation: sql.Composable, rule: MergeRule, types: Mapping[str, str]) -> sql.Composable:
-    """Return the rows of each key that come last (or first) in order, without exact copies."""
+def one_a_key(relation: sql.Composable, rule: MergeRule, fits: Fitted) -> sql.Composable:
+    """Return the rows in the table's types; of each key those that come last (or first) in order, without exact copies."""
+    relation = cast(relation, fits, rule.besides)
     if not rule.order:
         return relation
     by = sql.SQL("asc nulls first" if rule.first else "desc nulls first")
     ranked = sql.SQL("select *, rank() over (partition by {} order by {} {}) as {} from {} given").format(
         _columns(rule.keys), column(rule.order), by, column(_RANK), relation
     )
-    return sql.SQL("(select distinct {} from ({}) ranked where {} = 1)").format(_columns(types), ranked, column(_RANK))
+    names = [*fits.types, *rule.besides]
+    distinct: sql.Composable = sql.SQL("distinct")
+    if fits.incomparable:
+        compared = (sql.SQL("{}::text" if one in fits.incomparable else "{}").format(column(one)) for one in names)
+        distinct = sql.SQL("distinct on ({})").format(comma(compared))
+    return sql.SQL("(select {} {} from ({}) ranked where {} = 1)").format(
+        distinct, _columns(names), ranked, column(_RANK)
+    )
 
 
-def check(connection: Connection, relation: sql.Composable, rule: MergeRule, types: Mapping[str, str]) -> int:
-    """Refuse rows whose keys are NULL or repeated, or that have no order; return how many count.
+def check(connection: Connection, relation: sql.Composable, rule: MergeRule, fits: Fitted) -> int:
+    """Refuse rows whose keys are NULL or repeated as the table compares them, or that have no order; return how many count.
 
     Raises:
         NotPublished: With the keys named.
     """
-    rule.check_columns(list(types))
-    source = one_a_key(relation, rule, types)
+    rule.check_columns(list(fits.source))
+    source = one_a_key(relation, rule, fits)
     no_key = sql.SQL(" or ").join(sql.SQL("{} is null").format(column(key)) for key in rule.keys)
     no_order = sql.SQL("{} is null").format(column(rule.order)) if rule.order else sql.SQL("false")
     count, keyless, unordered, distinct = one(
@@ -96,7 +105,7 @@ def _distinct(keys: Sequence[str], source: sql.Composable) -> sql.Composed:
 
 
 def _refuse_repeated_keys(connection: Connection, source: sql.Composable, rule: MergeRule) -> None:
-    """Name some of the keys that are in several rows of the source."""
+    """Refuse keys that are in several rows of the source, if there are any, and name some."""
     groups = sql.SQL("select {0} from {1} source group by {0} having count(*) > 1").format(_columns(rule.keys), source)
     repeated = one(connection.execute(sql.SQL("select count(*) from ({}) groups").format(groups)))[0]
     query = sql.SQL("{} order by {} limit {}").format(groups, _columns(rule.keys), sql.Literal(_SAMPLE))
@@ -104,44 +113,58 @@ def _refuse_repeated_keys(connection: Connection, source: sql.Composable, rule: 
     refuse_duplicates(repeated, sample, rule)
 
 
-def merge(connection: Connection, name: Name, relation: sql.Composable, rule: MergeRule, fits: Fitted) -> Changed:
-    """Insert, update and delete what the rows change, and leave the rest alone.
+def merge(connection: Connection, target: Target, source: sql.Composable, rule: MergeRule, fits: Fitted) -> Changed:
+    """Insert, update and delete what the rows change, one for each key, and leave the rest alone.
 
     Raises:
-        NotPublished: The table itself holds a key that changes in several rows.
+        NotPublished: The table itself holds a key that changes in several rows, or a rule of its own keeps rows away.
     """
-    connection.execute(_what_changes(name, one_a_key(relation, rule, fits.source), rule, fits))
+    name = target.name
+    connection.execute(_what_changes(name, source, rule, fits))
     changes = sql.Identifier("pg_temp", _CHANGES)
     connection.execute(sql.SQL("analyze {}").format(changes))
     _refuse_copies(connection, name, rule)
-    stored = list(fits.types)
-    meets = _meets(rule.keys)
-    where = sql.SQL("{} and {} = {}")
-    action = column(_ACTION, "c")
-    deleted = connection.execute(
-        sql.SQL("delete from {} t using {} c where ").format(name.sql, changes)
-        + where.format(meets, action, sql.Literal("delete"))
-    ).rowcount
-    others = [one for one in stored if one not in rule.keys]
-    updated = 0
-    if others:
-        sets = comma(sql.SQL("{} = {}").format(column(one), column(one, "c")) for one in others)
-        updated = connection.execute(
-            sql.SQL("update {} t set {} from {} c where ").format(name.sql, sets, changes)
-            + where.format(meets, action, sql.Literal("update"))
-        ).rowcount
-    inserted = connection.execute(
-        sql.SQL("insert into {} ({}) select {} from {} c where {} = {}").format(
-            name.sql,
-            _columns(stored),
-            comma(column(one, "c") for one in stored),
-            changes,
-            action,
-            sql.Literal("insert"),
-        )
-    ).rowcount
+    counted = sql.SQL("select {0}, count(*) from {1} group by {0}").format(column(_ACTION), changes)
+    # What there is none of is not asked for: a table that is published without a key of its own takes inserts alone.
+    wanted: dict[str, int] = dict(connection.execute(counted).fetchall())
+    done = {
+        action: targets.check_taken(name, connection.execute(statement).rowcount, wanted[action], said)
+        for action, (statement, said) in _statements(name, changes, rule, list(fits.types)).items()
+        if action in wanted
+    }
+    written = sql.SQL("(select * from {} where {} <> 'delete')").format(changes, column(_ACTION))
+    targets.check_keys(connection, target, written, rule.keys)
     connection.execute(sql.SQL("drop table {}").format(changes))
-    return Changed(inserted, updated, deleted)
+    return Changed(done.get("insert", 0), done.get("update", 0), done.get("delete", 0))
+
+
+def _statements(
+    name: Name, changes: sql.Composable, rule: MergeRule, stored: Sequence[str]
+) -> dict[str, tuple[sql.Composed, str]]:
+    """Return the statement of each action, in their order, and what the table did with so many rows."""
+    where = sql.SQL("{} and {} = {}")
+    meets, action = _meets(rule.keys), column(_ACTION, "c")
+    # A row that has no more than its key never changes.
+    sets = comma(sql.SQL("{} = {}").format(column(one), column(one, "c")) for one in stored if one not in rule.keys)
+    values = comma(column(one, "c") for one in stored)
+    return {
+        "delete": (
+            sql.SQL("delete from {} t using {} c where ").format(name.sql, changes)
+            + where.format(meets, action, sql.Literal("delete")),
+            "deleted",
+        ),
+        "update": (
+            sql.SQL("update {} t set {} from {} c where ").format(name.sql, sets, changes)
+            + where.format(meets, action, sql.Literal("update")),
+            "updated",
+        ),
+        "insert": (
+            sql.SQL("insert into {} ({}) select {} from {} c where {} = {}").format(
+                name.sql, _columns(stored), values, changes, action, sql.Literal("insert")
+            ),
+            "took",
+        ),
+    }
 
 
 def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fitted) -> sql.Composed:
@@ -152,9 +175,7 @@ def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fit
     late: sql.Composable = sql.SQL("true") if rule.insert_only else sql.SQL("false")
     if rule.order and not rule.insert_only:
         late = sql.SQL("coalesce({} < {}, false)").format(column(rule.order, "s"), column(rule.order, "t"))
-    same = sql.SQL("({}) is not distinct from ({})").format(
-        comma(column(one, "s") for one in stored), comma(column(one, "t") for one in stored)
-    )
+    same = sql.SQL("not ({})").format(_differ(fits))
     action = sql.SQL(
         "case when {is_there} and {late} then null when {is_there} and {gone} then 'delete' when {gone} then null"
         " when {is_there} and {same} then null when {is_there} then 'update' else 'insert' end"
@@ -163,13 +184,21 @@ def _what_changes(name: Name, source: sql.Composable, rule: MergeRule, fits: Fit
         columns=comma(column(one, "s") for one in stored),
         action=action,
         name=column(_ACTION),
-        source=cast(source, fits, rule.besides),
+        source=source,
         table=name.sql,
         meets=sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "s")) for key in rule.keys),
     )
     return sql.SQL("create temporary table {} on commit drop as select * from ({}) found where {} is not null").format(
         sql.Identifier(_CHANGES), joined, column(_ACTION)
     )
+
+
+def _differ(fits: Fitted, aliases: Mapping[str, str] | None = None) -> sql.Composed:
+    """Return whether a row of the source, s, is another one than that of the table, t; what cannot be compared is as text."""
+    compared = {name: "{}::text" if name in fits.incomparable else "{}" for name in fits.types}
+    one = comma(sql.SQL(how).format(column((aliases or {}).get(name, name), "s")) for name, how in compared.items())
+    other = comma(sql.SQL(how).format(column(name, "t")) for name, how in compared.items())
+    return sql.SQL("({}) is distinct from ({})").format(one, other)
 
 
 def cast(relation: sql.Composable, fits: Fitted, besides: Sequence[str] = ()) -> sql.Composable:
@@ -198,6 +227,12 @@ def is_gone(rule: MergeRule, types: Mapping[str, str], of: str) -> sql.Composabl
     if kind == "string":
         return sql.SQL("coalesce(lower(btrim({})) in ('true', 't', 'yes', 'y', '1'), false)").format(mark)
     return sql.SQL("coalesce({} <> 0, false)").format(mark)
+
+
+def _with_keys(rows: sql.Composable, keys: Sequence[str]) -> sql.Composed:
+    """Return the rows whose key is known; where a part of it is NULL, none can be referenced."""
+    known = sql.SQL(" and ").join(sql.SQL("{} is not null").format(column(key)) for key in keys)
+    return sql.SQL("(select * from {} rows where {})").format(rows, known)
 
 
 def _refuse_copies(connection: Connection, name: Name, rule: MergeRule) -> None:
@@ -231,14 +266,18 @@ def check_look_back(
 
 def insert_missing(
     connection: Connection,
-    name: Name,
+    target: Target,
     relation: sql.Composable,
     rule: MergeRule,
     fits: Fitted,
     look_back: LookBack | None,
 ) -> Changed:
-    """Insert the rows whose key the table, or the part of it that is looked at, does not hold."""
-    source = one_a_key(relation, rule, fits.source)
+    """Insert the rows whose key the table, or the part of it that is looked at, does not hold.
+
+    Raises:
+        NotPublished: A rule of the table keeps rows away.
+    """
+    name, source = target.name, one_a_key(relation, rule, fits)
     meets = sql.SQL(" and ").join(sql.SQL("{} = {}").format(column(key, "t"), column(key, "s")) for key in rule.keys)
     window: sql.Composable = sql.SQL("")
     if look_back:
@@ -248,15 +287,66 @@ def insert_missing(
         window = sql.SQL(" and {} >= (select least(min({}), {}::{}) from {} oldest)").format(
             column(look_back.column, "t"), time, sql.Literal(look_back.since.replace(tzinfo=None)), typed, source
         )
-    inserted = connection.execute(
-        sql.SQL("insert into {} ({}) select {} from {} s where not exists (select from {} t where {}{})").format(
-            name.sql,
-            _columns(fits.types),
-            comma(column(one, "s") for one in fits.types),
-            cast(source, fits),
-            name.sql,
-            meets,
-            window,
-        )
-    ).rowcount
+    missing = sql.SQL("select {} from {} s where not exists (select from {} t where {}{})").format(
+        comma(column(one, "s") for one in fits.types), source, name.sql, meets, window
+    )
+    columns = _columns(fits.types)
+    if not target.has_triggers:
+        insert = sql.SQL("insert into {} ({}) {}").format(name.sql, columns, missing)
+        return Changed(connection.execute(insert).rowcount)
+    # Only a trigger lets a row go, so only then is it worth to count them before.
+    missed = sql.Identifier("pg_temp", _MISSING)
+    made = sql.SQL("create temporary table {} on commit drop as {}").format(sql.Identifier(_MISSING), missing)
+    wanted = connection.execute(made).rowcount
+    insert = sql.SQL("insert into {} ({}) select {} from {}").format(name.sql, columns, columns, missed)
+    inserted = targets.check_taken(name, connection.execute(insert).rowcount, wanted)
+    targets.check_keys(connection, target, missed, rule.keys)
     return Changed(inserted)
+
+
+def replace_in_place(
+    connection: Connection, target: Target, rows: sql.Composable, fits: Fitted, here: sql.Composable
+) -> Changed:
+    """Let the rows that meet a condition be others: those whose key stays are changed, and only others leave or come.
+
+    A key that is there outside of the condition is inserted again, and refused by the constraint that makes it a key.
+
+    Raises:
+        NotPublished: Several rows have one key.
+    """
+    _refuse_repeated_keys(connection, _with_keys(rows, target.key), MergeRule(target.key))
+    named = list(fits.types)
+    aliases = [f"twice_{number}" for number in range(len(named))]
+    # The condition names columns as they are, so those of the rows are given other names beside it.
+    given = sql.SQL("(select {} from {} rows) s").format(
+        comma(
+            sql.SQL("{} as {}").format(column(one), column(alias)) for one, alias in zip(named, aliases, strict=True)
+        ),
+        rows,
+    )
+    of = dict(zip(named, aliases, strict=True))
+    both = sql.SQL(" and ").join(
+        sql.SQL("{} = {}").format(column(key, "t"), column(of[key], "s")) for key in target.key
+    )
+    parts = {
+        "table": target.name.sql,
+        "given": given,
+        "both": both,
+        "here": here,
+        "columns": comma(map(column, named)),
+        "values": comma(column(alias, "s") for alias in aliases),
+        "sets": comma(sql.SQL("{} = {}").format(column(one), column(of[one], "s")) for one in named),
+        "differ": _differ(fits, of),
+    }
+    deleted, updated, inserted = (
+        connection.execute(sql.SQL(statement).format(**parts)).rowcount
+        for statement in (
+            "delete from {table} t where ({here}) and not exists (select from {given} where {both})",
+            "update {table} t set {sets} from {given} where ({here}) and {both} and {differ}",
+            (
+                "insert into {table} ({columns}) select {values} from {given}"
+                " where not exists (select from {table} t where ({here}) and {both})"
+            ),
+        )
+    )
+    return Changed(inserted, updated, deleted)

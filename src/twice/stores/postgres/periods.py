@@ -27,9 +27,9 @@ from twice.runs import digest
 from twice.sight import Sight
 from twice.stores.postgres import bookkeeping, filling, proofs, views
 from twice.stores.postgres.bookkeeping import Books
-from twice.stores.postgres.connections import Connection, begin, comma, commit, connected, nothing_lands, one
+from twice.stores.postgres.connections import Connection, begin, commit, connected, nothing_lands, one
 from twice.stores.postgres.merging import Changed
-from twice.stores.postgres.names import Name, checked, column
+from twice.stores.postgres.names import Name, checked
 
 if TYPE_CHECKING:
     from twice.stores.postgres.publishing import Change
@@ -175,8 +175,7 @@ def fill(connection: Connection, change: Change, place: Place) -> tuple[Changed,
     notes = proofs.guard(connection, table, table.schema, is_new=anew or not there)
     reach("postgres.table.ready")
     if anew and change.how != "table":
-        kept = comma(column(one.name) for one in there if not one.filled)
-        connection.execute(sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, kept, kept, name.sql))
+        filling.copy(connection, name, table, there)
     inserted = filling.insert(connection, table, change)
     reach("postgres.member.filled")
     if anew or not there:

@@ -43,6 +43,7 @@ from twice.stores.postgres import (
     periods,
     proofs,
     shapes,
+    targets,
     unmoved,
     versions,
     views,
@@ -54,6 +55,7 @@ from twice.stores.postgres.merging import Changed
 from twice.stores.postgres.names import Name, column
 from twice.stores.postgres.periods import Place
 from twice.stores.postgres.sources import Source
+from twice.stores.postgres.targets import Target
 
 _FIRST = """
 insert into {receipts} (target, slot, generation, receipt, changes)
@@ -307,7 +309,7 @@ def _apply(
         return periods.fill(connection, change, change.place)
     if bookkeeping.columns_of(connection, name) != change.fits.table:
         raise Conflict("the table has other columns now")
-    shapes.refuse_heirs(connection, name)
+    target = targets.asked(connection, name)
     if not change.fits.types:
         return Changed(), ()
     taken = None if change.fits.table else filling.take_staged(connection, change)
@@ -317,46 +319,62 @@ def _apply(
     notes = proofs.guard(connection, name, books.schema)
     reach("postgres.table.ready")
     if change.rule:
-        relation = change.source.checked(connection).opened(connection, place)
         connection.execute(sql.SQL(_LOCK).format(name.sql))
-        return _by_key(connection, change, relation, notes)
-    deleted = _make_room(connection, change, work) if change.fits.table else 0
-    filling.insert(connection, name, taken or change, place)
-    return Changed(change.source.count, 0, deleted), notes
+        return _by_key(connection, target, change, place, notes)
+    there = change.source.count - taken.source.count if taken else 0
+    done = _overwrite(connection, target, taken or change, place, _leaving(change, work))
+    return replace(done, inserted=done.inserted + there), notes
 
 
 def _by_key(
-    connection: Connection, change: Change, relation: sql.Composable, notes: tuple[str, ...]
+    connection: Connection, target: Target, change: Change, place: int, notes: tuple[str, ...]
 ) -> tuple[Changed, tuple[str, ...]]:
-    rule = change.rule
+    rule, fits = change.rule, change.fits
     if rule is None:
         raise AssertionError("a change by key has a rule")
+    relation = change.source.checked(connection).opened(connection, place)
     if change.how == "missing":
-        done = merging.insert_missing(connection, change.name, relation, rule, change.fits, change.look_back)
+        done = merging.insert_missing(connection, target, relation, rule, fits, change.look_back)
     elif change.editions:
-        done = histories.merge(connection, change.name, relation, rule, change.fits, change.editions)
+        done = histories.merge(connection, target, relation, rule, fits, change.editions)
     else:
-        done = merging.merge(connection, change.name, relation, rule, change.fits)
+        done = merging.merge(connection, target, merging.one_a_key(relation, rule, fits), rule, fits)
     return done, (*done.notes(change.given), *notes)
 
 
-def _make_room(connection: Connection, change: Change, work: Work) -> int:
-    """Delete what the rows take the place of. TRUNCATE would show an empty table to older snapshots."""
+def _overwrite(
+    connection: Connection, target: Target, change: Change, place: int, leaving: sql.Composable | None
+) -> Changed:
+    """Let rows take the place of those that leave. TRUNCATE would show an empty table to older snapshots."""
+    if leaving is None or not change.fits.table:
+        return Changed(filling.insert(connection, target.name, change, place))
+    if target.key:
+        rows = merging.cast(change.source.checked(connection).opened(connection, place), change.fits)
+        done = merging.replace_in_place(connection, target, rows, change.fits, leaving)
+    else:
+        gone = sql.SQL("delete from {} where {}").format(target.name.sql, leaving)
+        deleted = connection.execute(gone).rowcount
+        done = Changed(filling.insert(connection, target.name, change, place), 0, deleted)
+    if not change.leaving:
+        targets.check_there(connection, target, leaving, change.source.count)
+    return done
+
+
+def _leaving(change: Change, work: Work) -> sql.Composable | None:
+    """Return which rows leave, nothing if none do."""
     types = change.fits.types
     if change.how == "table":
-        condition: sql.Composable = sql.SQL("true")
-    elif change.how == "slice" and change.bounds:
-        condition = conditions.condition(change.bounds, types)
-    elif change.how == "partitions":
-        condition = conditions.in_any(_partitions(change, work), types)
-    elif change.leaving:
+        return sql.SQL("true")
+    if change.how == "slice" and change.bounds:
+        return conditions.condition(change.bounds, types)
+    if change.how == "partitions":
+        return conditions.in_any(_partitions(change, work), types)
+    if change.leaving:
         values = sql.Literal(list(change.leaving.values))
-        condition = sql.SQL("{} = any({}::text[])").format(column(change.leaving.column), values)
-    elif change.lineage:
-        condition = sql.SQL("{} = {}").format(column(change.lineage), sql.Literal(work.slot))
-    else:
-        return 0
-    return connection.execute(sql.SQL("delete from {} where {}").format(change.name.sql, condition)).rowcount
+        return sql.SQL("{} = any({}::text[])").format(column(change.leaving.column), values)
+    if change.lineage:
+        return sql.SQL("{} = {}").format(column(change.lineage), sql.Literal(work.slot))
+    return None
 
 
 def _partitions(change: Change, work: Work) -> list[str]:

@@ -21,10 +21,8 @@ from typing import Any
 
 from psycopg import sql
 
-from twice.errors import Misuse
 from twice.runs import digest
 from twice.stores.postgres.connections import Connection, one
-from twice.stores.postgres.names import Name
 
 KEY = "shape"
 WATCHED = "A" * 4
@@ -45,10 +43,6 @@ _SHAPE = """
         from family f join pg_class p on p.oid = f.id join pg_namespace n on n.oid = p.relnamespace)
     )) filter (where c.oid is not null), '{{}}'))
 from unnest({tables}) u(t) left join pg_class c on c.oid = to_regclass(u.t) and c.relkind in ('r', 'p'))
-"""
-_HAS_HEIRS = """
-select i.inhrelid::regclass::text from pg_inherits i join pg_class c on c.oid = i.inhparent
-where c.oid = to_regclass(%s) and c.relkind = 'r' order by 1 limit 1
 """
 _SOME_ROWS = 1000
 _FROM_BEFORE = """
@@ -78,21 +72,6 @@ def found(connection: Connection, tables: Sequence[str]) -> dict[str, Any]:
     """Return what some tables are made of now."""
     names = sql.SQL("{}::text[]").format(sql.Literal(list(tables)))
     return dict(one(connection.execute(sql.SQL("select ") + of(names)))[0])
-
-
-def refuse_heirs(connection: Connection, name: Name) -> None:
-    """Refuse a table from which others inherit: its rows are its own and theirs, and a DELETE takes both.
-
-    Raises:
-        Misuse: There is one that inherits.
-    """
-    heir = connection.execute(_HAS_HEIRS, [name.text]).fetchone()
-    if heir:
-        raise Misuse(
-            f"The table {name.table} has a table that inherits from it: {heir[0]}.",
-            "Its rows would be replaced with those of the table. Nothing was published.",
-            f"Use a partitioned table, or: ALTER TABLE {heir[0]} NO INHERIT {name.table}",
-        )
 
 
 def what_broke(connection: Connection, left: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[str, str]:

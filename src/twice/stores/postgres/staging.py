@@ -15,6 +15,7 @@ from dataclasses import replace
 from psycopg import sql
 
 from twice.abilities import Editions, Leaving, LookBack, Rows, Staged, Work
+from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
@@ -24,7 +25,7 @@ from twice.stores.postgres import (
     merging,
     misfits,
     periods,
-    shapes,
+    targets,
     tasks,
     versions,
     views,
@@ -82,6 +83,12 @@ class Stager:
             for name in columns:
                 if name not in fits.types:
                     raise missing_column(name, fits.types)
+                if any(one.name == name and not one.exact for one in fits.table):
+                    raise Misuse(
+                        f"The column {name!r} of {self.work.name} cannot tell partitions apart.",
+                        f"Values of {fits.types[name]} may be equal though they are written differently.",
+                        "Take another column for partitions=, or another type for this one.",
+                    )
             given = merging.cast(relation, fits)
             texts = comma(sql.SQL("{}::text").format(column(name)) for name in columns)
             found = connection.execute(sql.SQL("select distinct {} from {} rows").format(texts, given)).fetchall()
@@ -146,7 +153,7 @@ class Stager:
         given = 0
         with self._rehearsed(rows, rule.besides, rule) as (connection, source, fits, relation):
             if source.types:
-                given = merging.check(connection, relation, rule, source.types)
+                given = merging.check(connection, relation, rule, fits)
             if look_back and source.types:
                 merging.check_look_back(connection, relation, look_back, source.types)
         change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions, given=given)
@@ -194,7 +201,7 @@ class Stager:
             versions.refuse_version(connection, self.name)
             periods.refuse_names(connection, self.work, self.name)
             self.place = periods.place_of(connection, self.name)
-        shapes.refuse_heirs(connection, self.name)
+        targets.asked(connection, self.name)
         table = bookkeeping.columns_of(connection, self.name)
         return table or (bookkeeping.columns_of(connection, self.place.like) if self.place and self.place.like else ())
 
