@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference, Rows, Work
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LAYOUT = "_twice_by_"
 _KEPT = "_twice_kept"
 _COUNTS_SECONDS = 120.0
+_GENERATED, _IDENTITY, _DEFAULT = "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT"
 _NEVER_SILENT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
@@ -104,7 +106,8 @@ def _nullable(schema: Any) -> Any:
 def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()) -> tuple[DataFrame, Fit]:
     """Return the rows with the table's columns in the table's order, as the policy for columns says.
 
-    Columns `besides` are not the table's: they stay with the rows.
+    Columns `besides` are not the table's: they stay with the rows. Columns that the table computes of others are computed here,
+    and those that it fills in another way are left to it, as far as the rows do not have them.
 
     Raises:
         NotPublished: Columns are missing, new, or of another type, and the policy refuses that.
@@ -112,11 +115,15 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
+    if schema:
+        rows = _computed(rows, schema)
     found = {column: kind for column, kind in _kinds(schema_text(rows)).items() if column not in besides}
     if not schema:
         refuse_look_alikes(found, (), work.name)
         return rows, Fit(found)
-    fits = fit(found, _kinds(schema), work.columns, work.name)
+    left = left_to_table(rows.columns, schema)
+    table = {column: kind for column, kind in _kinds(schema).items() if column not in left}
+    fits = fit(found, table, work.columns, work.name)
     struct = StructType.fromJson({"type": "struct", "fields": [_field(*column) for column in fits.columns.items()]})
     columns = [
         (F.lit(None) if field.name in fits.absent else rows[quoted(field.name)]).cast(field.dataType).alias(field.name)
@@ -125,6 +132,35 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
         for field in struct.fields
     ]
     return rows.select(*columns, *(rows[quoted(column)] for column in besides)), fits
+
+
+def left_to_table(columns: Sequence[str], schema: str) -> dict[str, str]:
+    """Return the columns that are not there and that the table fills, with their default, or with nothing if it counts them."""
+    fields = {field["name"]: field["metadata"] for field in json.loads(schema)["fields"]}
+    absent = {name: said for name, said in fields.items() if name not in columns}
+    return {name: said.get(_DEFAULT, "") for name, said in absent.items() if _DEFAULT in said or _IDENTITY in said}
+
+
+def with_defaults(rows: DataFrame, schema: str) -> DataFrame:
+    """Return the rows with the columns that they lack and for which the table has a default."""
+    from pyspark.sql import functions as F
+
+    kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    defaults = {name: default for name, default in left_to_table(rows.columns, schema).items() if default}
+    return rows.withColumns({name: F.expr(text).cast(kinds[name]) for name, text in defaults.items()})
+
+
+def _computed(rows: DataFrame, schema: str) -> DataFrame:
+    """Return the rows with the columns that the table computes of others and that they lack, as far as they have those."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    for field in json.loads(schema)["fields"]:
+        name, text = field["name"], field["metadata"].get(_GENERATED)
+        if text and name not in rows.columns:
+            with suppress(AnalysisException):  # then it is told as missing, with whatever it is computed of
+                rows = rows.withColumn(name, F.expr(text).cast(field["type"]))
+    return rows
 
 
 def fitted_in_turn(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from twice.errors import Busy, Conflict, Misuse, NotPublished
 from twice.explain import explain
 from twice.slices import ColumnSlice, quoted
+from twice.stores import frames
 from twice.stores.delta.log import days_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _LOST_RACES = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _CHANGES = "twice_changes"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FEW_FILES = 500
+_GROWS = "delta.appendOnly"
 _MARKS_ROWS = "delta.enableDeletionVectors"
 _VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 VECTORS_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
@@ -168,6 +170,10 @@ class Transaction:
 
     def write(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         """Write files and return the actions; nothing is visible. With options it is an overwrite, else an append."""
+        if self.exists:
+            rows = frames.with_defaults(rows, self.schema)
+            if _overwrites(options) and self._has(_GROWS):
+                raise _only_grows()
         return self._command(rows, options, partition_by).write(
             self._txn, self._spark._jsparkSession, self._none, False
         )
@@ -175,10 +181,9 @@ class Transaction:
     def _command(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         session = self._spark._jsparkSession
         modes = self._jvm.org.apache.spark.sql.SaveMode
-        adds = not options or set(options) == {"mergeSchema"}
         return self._delta.commands.WriteIntoDelta(
             self._log,
-            modes.Append if adds else modes.Overwrite,
+            modes.Overwrite if _overwrites(options) else modes.Append,
             self._delta.DeltaOptions(self._map(options), session.sessionState().conf()),
             self._seq(partition_by),
             self._map(self._properties),
@@ -455,6 +460,9 @@ class Transaction:
         Raises:
             Conflict: Another commit came first, and Delta guarantees that this one did not land.
         """
+        # Delta refuses it too, but as if it were not known what became of the commit.
+        if self._has(_GROWS) and any(_is(action, "RemoveFile") for action in _each(actions)):
+            raise _only_grows()
         for app_id, number in numbers.items():
             self._txn.updateSetTransaction(app_id, number, self._none)
         operation = getattr(self._delta, "DeltaOperations$Write")(
@@ -479,6 +487,19 @@ class Transaction:
 
     def _map(self, values: Mapping[str, str]) -> Any:
         return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(values))
+
+
+def _overwrites(options: Mapping[str, str]) -> bool:
+    """Tell whether rows are written in the place of others; to give the table new columns alone is no overwrite."""
+    return bool(options) and set(options) != {"mergeSchema"}
+
+
+def _only_grows() -> Misuse:
+    return Misuse(
+        "The table only grows (delta.appendOnly), and this publish would take rows out of it.",
+        "Nothing was published, and the target is as it was.",
+        "Use transactional_writer() or dedup_insert(), or unset that property of the table.",
+    )
 
 
 def _parts(condition: Any) -> list[Any]:

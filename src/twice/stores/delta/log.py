@@ -29,7 +29,8 @@ from twice.sight import NO_TABLE, REPLACED, Sight, State
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*(parquet|json)")
 _CHANGE = ('"dataChange":true', '"dataChange": true')
-_REPLACES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE")
+# A column that is dropped takes its values along, and no file says so.
+_CHANGES_TABLE = ("CREATE OR REPLACE", "REPLACE TABLE", "DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS")
 FORMAT = 1
 MADE_BY = "twice"
 
@@ -184,7 +185,7 @@ def _with_info(commit: Commit, info: Mapping[str, Any]) -> Commit:
         milliseconds=int(info.get("timestamp", 0)),
         table_id=payload.table_id if payload else commit.table_id,
         changes_data=commit.changes_data
-        or operation.startswith(_REPLACES_TABLE)
+        or operation.startswith(_CHANGES_TABLE)
         or bool(payload and payload.scope != "nothing"),
     )
 

@@ -70,10 +70,11 @@ class MergesRows(Stages):
 
         Rows are marked where the table has deletion vectors. A file is written anew where it has none, and where so many rows are
         marked that less than half of it would be left; one without any row left is not read again. Where more is to be kept
-        than rows, or where a key is in the table more than once, this is left to Delta.
+        than rows, or where a key is in the table more than once, this is left to Delta; so it is where the table fills columns that the rows do not have.
         """
         touched = transaction.at_paths(files, changes.files)
-        if not transaction.keeps_only_rows or any(one.rows is None for one in touched):
+        left = frames.left_to_table(changes.matched.columns, transaction.schema)
+        if left or not transaction.keeps_only_rows or any(one.rows is None for one in touched):
             return None
         emptied, anew, to_mark = _by_what_is_left(touched, changes)
         marks = self._marked(transaction, to_mark, changes)
@@ -127,6 +128,8 @@ class MergesRows(Stages):
         transaction = self._open(work, base=work.base.version)
         transaction.let_rows_be_marked()
         fits = self._fitted(work, transaction, batches, rule)
+        if transaction.exists:
+            _refuse_left_columns(fits, transaction, work)
         source = preparing.prepared_batches(fits, rule, transaction.partition_columns or layout)
         start = transaction.start(base) if base != NO_TABLE else None
         files, there = self._searched_at(transaction, start, source) if start else (transaction.none(), None)
@@ -185,6 +188,17 @@ class MergesRows(Stages):
         partition_by = transaction.partition_columns if transaction.exists else list(layout)
         staged = self._stage(work, transaction, rows, {}, partition_by, "rows")
         return replace(staged, rows=source.given, notes=(changes_text(staged.rows, 0, 0, source.given),))
+
+
+def _refuse_left_columns(batches: Sequence[Any], transaction: Transaction, work: Work) -> None:
+    """Refuse to do rows again of which the table has filled a part: another time it would fill them in another way."""
+    left = next((one for rows in batches for one in frames.left_to_table(rows.columns, transaction.schema)), "")
+    if left:
+        raise NotPublished(
+            f"The rows lack the column {left!r}, which the table {work.name} fills itself.",
+            "A replay makes rows anew, and the table would fill it in another way. Nothing was published.",
+            'Fill it in the transform, or use stateful_merger(form="history").',
+        )
 
 
 def _by_what_is_left(

@@ -17,7 +17,9 @@ from twice.stores import frames
 from twice.stores.delta.partitions import holds_partition
 from twice.stores.delta.staging import Stages, Written
 
-_WHOLE = "overwriteSchema"
+# The table keeps what it says of its columns; new ones come to it before.
+_WHOLE = {"overwriteSchema": "false"}
+_UNNAMED = "CHECK constraint EXPRESSION("
 _PARTITION_TYPES = ("date", "string", "int", "bigint", "smallint", "tinyint")
 
 
@@ -27,7 +29,7 @@ class ReplacesRows(Stages):
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Write the rows that will be the whole table, in a transaction opened on what the plan saw."""
         transaction, rows = self._opened_for(work, rows, base=work.base.version)
-        return self._stage(work, transaction, rows, {_WHOLE: "true"}, transaction.partition_columns, "table")
+        return self._stage(work, transaction, rows, _WHOLE, transaction.partition_columns, "table")
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Write the rows of a slice; Delta refuses those that lie outside it while they are written."""
@@ -43,13 +45,22 @@ class ReplacesRows(Stages):
         try:
             return write()
         except Exception as error:
-            if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
+            _, mismatch, said = str(error).partition("[DELTA_REPLACE_WHERE_MISMATCH]")
+            if not mismatch:
+                raise
+            if _UNNAMED not in said:
+                # Delta tells any rule of the table in this way; the slice is the only one without a name.
+                rule = said.partition("\n")[2].partition("] ")[2]
                 raise NotPublished(
-                    f"Some rows lie outside the slot's slice ({bounds.text}).",
-                    "Publishing them would touch other slots, so nothing was published.",
-                    "Filter them in the transform, or check that the input belongs to this slot.",
+                    f"The table {work.name} refuses a row: {' '.join(rule.split())}",
+                    "Nothing was published, and the target is as it was.",
+                    "Correct the rows in the transform, or the table.",
                 ) from error
-            raise
+            raise NotPublished(
+                f"Some rows lie outside the slot's slice ({bounds.text}).",
+                "Publishing them would touch other slots, so nothing was published.",
+                "Filter them in the transform, or check that the input belongs to this slot.",
+            ) from error
 
     def _counted(self, staged: Staged, bounds: Slice, rows: Any, predicate: str) -> Staged:
         """Count stray rows of a new table, unless its files show that there are none."""
