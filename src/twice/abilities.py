@@ -243,6 +243,7 @@ class Store(Protocol):
 
     kind: ClassVar[str]
     lacks: ClassVar[Mapping[str, str]]
+    dialect: ClassVar[str] = "spark"
 
     @classmethod
     @abstractmethod

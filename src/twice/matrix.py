@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from twice import conditions
 from twice.abilities import Delivery, Store
 from twice.errors import Unsupported
 from twice.merges import MergeRule
@@ -67,10 +68,13 @@ def check(pattern: Pattern, kind: str, pipeline: str) -> None:
 
     Raises:
         Unsupported: With the reason, what else the store can carry, and which stores can.
+        Misuse: The pattern has a condition that is none in the store's SQL.
     """
     store = store_class(kind)
     lacking = missing(pattern, store)
     if not lacking:
+        for text in pattern.conditions:
+            conditions.check(text, store.dialect)
         return
     ability = lacking[0].__name__
     others = [other for other in kinds() if not missing(pattern, store_class(other))]

@@ -204,6 +204,10 @@ class Pattern(Protocol):
     def requires(self) -> tuple[type, ...]:
         """The abilities that a store must have to carry the pattern as configured."""
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions in the store's SQL that were declared, as they were written."""
+
     def table(self, slot: Slot, zone: str) -> str:
         """Name the table that a slot is published to: the target itself, or one behind it."""
 

@@ -29,6 +29,7 @@ LAYERS = (
         "asides",
         "caches",
         "session_settings",
+        "conditions",
     ),
     ("abilities", "fingerprint", "replays"),
     ("plans", "ledger", "decide", "effects", "jobs", "tries"),

@@ -56,6 +56,11 @@ class DataOverwrite(OnTarget):
         return (ReplacesPartitions,) if self.partitions else (ReplacesTable,)
 
     @property
+    def conditions(self) -> tuple[str, ...]:
+        """The condition that tells a slot's rows."""
+        return (self.where,) if self.where else ()
+
+    @property
     def by_slot(self) -> bool:
         """Slices and partitions of different slots are kept apart by the store."""
         return bool(self.slice or self.where or self.partitions)

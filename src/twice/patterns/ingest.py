@@ -68,6 +68,11 @@ class Ingest(OnTarget):
         """A store that can add to its one slot, and keeps marks beside the table."""
         return (TakesIn, KeepsBeside) if self.adds else (*self.inner.requires, KeepsBeside)
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Those of the inner pattern."""
+        return self.inner.conditions
+
     def action(self, before: Receipt | None) -> str:
         """What the first run makes, later ones add to."""
         return self.inner.action(None) if before is None else "add" if self.adds else "merge"

@@ -25,6 +25,11 @@ class OnTarget:
     keep_days: int = 0
 
     @property
+    def conditions(self) -> tuple[str, ...]:
+        """There are none."""
+        return ()
+
+    @property
     def keeps_history(self) -> bool:
         """Rows are kept in the target alone."""
         return False

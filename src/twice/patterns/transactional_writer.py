@@ -53,6 +53,11 @@ class TransactionalWriter(OnTarget):
             return (TransactsTables,)
         return (Appends, ReplacesSlices) if self.lineage else (Appends,)
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The condition that every row has to meet."""
+        return (self.check,) if self.check else ()
+
     def refusal(self, slot: Slot, base: Sight, *, forced: bool) -> str:
         """A second edition would add the rows a second time, whoever asks for it."""
         before = base.receipt(slot.text)

@@ -74,6 +74,7 @@ class MemoryStore(
     """Tables as lists in this process."""
 
     kind: ClassVar[str] = "memory"
+    dialect: ClassVar[str] = "sqlite"
     lacks: ClassVar[Mapping[str, str]] = {"DeliversFiles": "it has no files"}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryStore:

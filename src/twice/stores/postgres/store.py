@@ -81,6 +81,7 @@ class PostgresStore(
     """Tables of one database, each with its receipts in its own schema."""
 
     kind: ClassVar[str] = "postgres"
+    dialect: ClassVar[str] = "postgres"
     lacks: ClassVar[Mapping[str, str]] = {
         "KeepsVersions": 'it keeps change rows instead of older versions (stateful_merger with form="history")',
         "DeliversFiles": "it has no files",
