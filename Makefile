@@ -56,6 +56,7 @@ bench: $(VENV)/.test $(VENV)/.jars ## Measure against the same writes by hand; p
 	@$(RUN)/python benchmarks/patterns.py
 	@$(RUN)/python benchmarks/replays.py
 	@$(RUN)/python benchmarks/operations.py
+	@$(RUN)/python benchmarks/growth.py
 	@$(RUN)/python benchmarks/periods.py
 	@$(RUN)/python benchmarks/ingests.py
 	@$(RUN)/python benchmarks/ingests.py --only small,stream --files 100000
