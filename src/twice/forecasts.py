@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twice.backfills import along_with, check_free, ends_all, is_done_with, is_one_publish, look_for
+from twice.backfills import along_with, check_free, ends_all, is_done_with, is_one_publish, look_for, sights_of
 from twice.considered import Look, consider
 from twice.decide import Asked
-from twice.errors import Busy, Held, TwiceError, Waiting
+from twice.errors import Busy, Held, InputsAbsent, TwiceError, Waiting
 from twice.holding import Prospects
 from twice.plans import Plan
 from twice.replays import named, start_of
 from twice.runs import Slot
+from twice.upstream import upstream_of
 
 if TYPE_CHECKING:
     from twice.pipelines import Pipeline
@@ -51,6 +52,11 @@ class Forecast:
             "notes": list(self.notes),
             "fix": self.fix or None,
         }
+
+    @property
+    def publishes(self) -> bool:
+        """Tell whether the slot would be published."""
+        return self.action not in ("skip", "wait", "held", "refused")
 
     @property
     def fix(self) -> str:
@@ -160,6 +166,66 @@ def outlook(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: 
     return Outlook(tuple(_one_by_one(project, pipeline, slots, asked, look)), busy=busy)
 
 
+def outlooks(project: Project, walks: Sequence[tuple[Pipeline, list[Slot]]], asked: Asked) -> list[Outlook]:
+    """Say what a walk over the slots of several pipelines would do now, each pipeline after those that it reads."""
+    found: list[Outlook] = []
+    writers: list[Pipeline] = []
+    ill: list[Pipeline] = []
+    for pipeline, slots in walks:
+        amiss = [] if asked.by_calendar else upstream_of(pipeline, ill)
+        if amiss:
+            found.append(Outlook(tuple(Forecast(slot, "refused", not_well(amiss[0])) for slot in slots)))
+            ill.append(pipeline)
+            continue
+        ahead = outlook(project, pipeline, slots, asked)
+        before = upstream_of(pipeline, writers)
+        if before:
+            ahead = replace(ahead, slots=tuple(_after(project, pipeline, before, ahead.slots)))
+        if any(one.publishes for one in ahead.slots):
+            writers.append(pipeline)
+        if ahead.errors:
+            ill.append(pipeline)
+        found.append(ahead)
+    return found
+
+
+def united(found: Sequence[Outlook]) -> Outlook:
+    """Return what is ahead of several pipelines as one; it is one publish only of a single pipeline."""
+    slots = tuple(one for each in found for one in each.slots)
+    return Outlook(
+        slots,
+        found[0].publish if len(found) == 1 else None,
+        next((each.busy for each in found if each.busy), None),
+    )
+
+
+def not_well(other: Pipeline) -> str:
+    """Say why a pipeline is not started: its rows would be made from a table that lacks some."""
+    return f"{other.target.text}, which it reads, lacks slots of {other.name} that did not end well"
+
+
+def _after(
+    project: Project, pipeline: Pipeline, before: Sequence[Pipeline], found: Sequence[Forecast]
+) -> Iterator[Forecast]:
+    """Tell of slots whose inputs change before their turn comes: those that look done are done again, and a table appears."""
+    pattern = pipeline.pattern
+    seen = sights_of(project, pipeline, [one.slot for one in found])
+    reason = f"{before[0].target.text}, which it reads, is published first"
+    appears = False
+    for one in found:
+        sight = seen[one.slot]
+        appears = appears or (isinstance(one.error, InputsAbsent) and any(w.target.text in one.reason for w in before))
+        if one.action == "skip" and not (pattern.takes_in or pattern.superseded(one.slot, sight)):
+            action = pattern.action(sight.receipt(one.slot.text))
+            leaves = pattern.builds_on_all or action == "replace"
+            generation = sight.fence(one.slot.text) + 1
+            yield Forecast(one.slot, action, reason, generation, one.notes, why_asks=reason if leaves else "")
+        elif one.action == "refused" and appears:
+            yield Forecast(one.slot, pattern.action(None), reason, sight.fence(one.slot.text) + 1)
+        else:
+            yield one
+
+
 def _one_by_one(
     project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked: Asked, look: Look
 ) -> Iterator[Forecast]:
@@ -170,7 +236,8 @@ def _one_by_one(
             yield done[slot]
             continue
         try:
-            plan = _let_through(prospects, _plan(project, pipeline, slot, asked, look))
+            now = prospects.asked_for(slot)
+            plan = _let_through(prospects, _plan(project, pipeline, slot, now, look))
         except TwiceError as error:
             yield _not_done(slot, error)
             if ends_all(pipeline, error):
@@ -178,7 +245,8 @@ def _one_by_one(
                 return
         else:
             told = prospects.taken(slot, plan.generation)
-            yield _forecast(plan, told)
+            # That rows are replaced was agreed to when it was asked for.
+            yield replace(_forecast(plan, told), why_asks="" if now.force and not asked.force else _why_asks(plan))
             for other in (*plan.companions, *plan.pending):
                 prospects.taken(other, plan.base.fence(other.text) + 1)
             done |= {other.slot: other for other in _done_with(pipeline, plan, asked)}
@@ -189,9 +257,7 @@ def _why_asks(plan: Plan) -> str:
 
 
 def _forecast(plan: Plan, told: tuple[str, ...]) -> Forecast:
-    return Forecast(
-        plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told), why_asks=_why_asks(plan)
-    )
+    return Forecast(plan.slot, plan.action, plan.reason, plan.generation, (*plan.notes, *told))
 
 
 def _done_with(pipeline: Pipeline, plan: Plan, asked: Asked) -> Iterator[Forecast]:
@@ -218,7 +284,8 @@ def _at_once(project: Project, pipeline: Pipeline, slots: Sequence[Slot], asked:
         along = along_with(project, pipeline, slots[number:], asked, look)
         before = _one_by_one(project, pipeline, slots[:number], asked, look)
         try:
-            plan = _let_through(prospects, _plan(project, pipeline, slot, replace(asked, along=along), look))
+            now = prospects.asked_for(slot)
+            plan = _let_through(prospects, _plan(project, pipeline, slot, replace(now, along=along), look))
         except TwiceError as error:
             return Outlook((*before, _not_done(slot, error), *_not_reached(slots[number + 1 :], slot)))
         told = prospects.taken(slot, plan.generation)

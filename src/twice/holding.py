@@ -5,8 +5,10 @@ Where what a slot does to the table depends on the slots before it, it is held w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from twice.considered import Considered, consider
@@ -38,6 +40,17 @@ def check_earlier(project: Project, slot: Slot) -> None:
         raise held
 
 
+def check_turn(row: Again, pipeline: Pipeline, now: datetime) -> None:
+    """Refuse a slot that failed, on a walk over all that is due, before its time has come.
+
+    Raises:
+        Held: It is due later, or was put aside.
+    """
+    if not row.is_due(now):
+        slot = Slot.parse(row.slot)
+        raise Held(f"{slot.label} of {pipeline.name} {state_of(row)}.", last_error(row), way_out(row))
+
+
 def _held(slot: Slot, rows: Iterable[Again], ended_well: Mapping[str, int]) -> Held | None:
     for row in rows:
         other = Slot.parse(row.slot)
@@ -60,8 +73,21 @@ class Prospects:
 
     def __init__(self, project: Project, pipeline: Pipeline, asked: Asked) -> None:
         self._rows = retries.of_target(project.ledger, pipeline.target.text)
+        self._pipeline, self._asked = pipeline, asked
         self._may_be_held = may_be_held(pipeline, asked)
         self._ended_well: dict[str, int] = {}
+
+    def asked_for(self, slot: Slot) -> Asked:
+        """Return what is asked for a slot: on a walk over all that is due, of one that failed, what it was asked then.
+
+        Raises:
+            Held: Its time has not come, or it was put aside.
+        """
+        row = next((row for row in self._rows if row.slot == slot.text), None)
+        if row is None or self._asked.force or not self._asked.by_calendar:
+            return self._asked
+        check_turn(row, self._pipeline, datetime.now(UTC))
+        return replace(self._asked, **json.loads(row.asked))
 
     def held(self, plan: Plan) -> Held | None:
         """Say for what a slot would wait that is to be published."""

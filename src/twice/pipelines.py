@@ -50,6 +50,7 @@ class Pipeline:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     columns: ColumnPolicy = NO_CHANGES
     retries: Retries | None = None
+    tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.schedule:
@@ -177,6 +178,7 @@ def pipeline(
     on_type_change: str = "fail",
     parameters: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
+    tags: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Declare a pipeline around the function that transforms its rows.
 
@@ -190,6 +192,7 @@ def pipeline(
     if on_code_change not in ON_CODE_CHANGE:
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
     _check_no_empty(pattern)
+    labels = tuple(check_name("tag", tag) for tag in ([tags] if isinstance(tags, str) else tags))
     columns = ColumnPolicy(on_new_column, on_missing_column, on_type_change)
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
     chosen = dict(sources) if sources is not None else {"rows": source}
@@ -218,6 +221,7 @@ def pipeline(
             parameters=dict(parameters or {}),
             columns=columns,
             retries=retries,
+            tags=labels,
         )
 
     return declare

@@ -23,7 +23,7 @@ from twice.events import Event
 from twice.execute import execute
 from twice.explain import explain
 from twice.faults import reach
-from twice.holding import check_earlier, last_error, may_be_held, name_of, state_of, way_out
+from twice.holding import check_earlier, check_turn, last_error, may_be_held, name_of
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, retries
 from twice.ledger.retries import Again
@@ -248,8 +248,8 @@ def _due_row(project: Project, pipeline: Pipeline, slot: Slot) -> Again | None:
         for record in retries.died(project.ledger, slot.text):
             _enlist(project, record, now)
             row = retries.find(project.ledger, slot.text)
-    if row and not row.is_due(now):
-        raise Held(f"{slot.label} of {pipeline.name} {state_of(row)}.", last_error(row), way_out(row))
+    if row:
+        check_turn(row, pipeline, now)
     return row
 
 

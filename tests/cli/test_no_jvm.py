@@ -15,6 +15,7 @@ LOOKS = (
     ("matrix",),
     ("show", "visits", "--at", DAY),
     ("plan", "visits", "--at", "2024-10-10"),
+    ("plan", "--due"),
     ("check", "--quick"),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from twice.checks import Asked, Report, look_over
-from twice.cli.opening import opened, pipelines_named
+from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.output import debug_option, output_option, print_json, project_option
 from twice.errors import NotIdempotent, count
 from twice.findings import Finding
@@ -18,11 +18,19 @@ from twice.findings import Finding
 @click.option("--quick", is_flag=True, help="Only what can be seen without starting a JVM.")
 @click.option("--plan", is_flag=True, help="Call the transforms, and lint Spark's plans for their rows too.")
 @click.option("--strict", is_flag=True, help="Take what the lint finds for wrong, not only for worth knowing.")
+@selection_options
 @project_option
 @output_option
 @debug_option
 def check_command(
-    names: tuple[str, ...], quick: bool, plan: bool, strict: bool, folder: str | None, output: str
+    names: tuple[str, ...],
+    quick: bool,
+    plan: bool,
+    strict: bool,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    folder: str | None,
+    output: str,
 ) -> int:
     """Look for what is wrong with pipelines and their targets, and change nothing.
 
@@ -32,11 +40,12 @@ def check_command(
     Examples:
       twice check
       twice check visits orders --quick
+      twice check --select tag:nightly
       twice check --output json
     """
     asked = Asked(quick, plan, strict)
     project = opened(folder, only_looking=True)
-    chosen = pipelines_named(project, *names)
+    chosen = pipelines_chosen(project, names, select, exclude)
     report = look_over(project, chosen, asked)
     if output == "json":
         print_json(_as_json(report))

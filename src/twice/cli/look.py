@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from twice.cli.opening import opened
+from twice.cli.opening import opened, selection_options
 from twice.cli.options import contradicting, refuse_for
 from twice.cli.output import (
     debug_option,
@@ -20,6 +20,7 @@ from twice.cli.output import (
     print_table,
     project_option,
 )
+from twice.cli.selection import selected
 from twice.errors import Misuse, suggestion
 from twice.ledger import AttemptRecord
 from twice.ledger.records import STATES
@@ -47,17 +48,20 @@ _COLUMNS: dict[str, Callable[[AttemptRecord], Any]] = {
 
 
 @click.command("list")
+@selection_options
 @project_option
 @output_option
 @debug_option
-def list_command(folder: str | None, output: str) -> None:
-    """List the pipelines of the project.
+def list_command(select: tuple[str, ...], exclude: tuple[str, ...], folder: str | None, output: str) -> None:
+    """List the pipelines of the project, or those that --select names.
 
     \b
-    Example:
+    Examples:
       twice list --output json
+      twice list --select +report
     """
     project = opened(folder, only_looking=True)
+    chosen = selected(project.pipelines.values(), select, exclude) if select or exclude else project.pipelines.values()
     rows = [
         {
             "name": p.name,
@@ -67,16 +71,17 @@ def list_command(folder: str | None, output: str) -> None:
             "zone": p.zone if p.schedule else None,
             "start": p.schedule.start if p.schedule else None,
             "end": p.schedule.end if p.schedule else None,
+            "tags": list(p.tags),
         }
-        for p in project.pipelines.values()
+        for p in chosen
     ]
     if output == "json":
         print_json({"pipelines": rows})
     else:
         empty = f"No pipelines in {project.pipelines_folder}. Make some with: twice init"
         print_table(
-            ["pipeline", "target", "pattern", "every", "zone", "start", "end"],
-            [list(row.values()) for row in rows],
+            ["pipeline", "target", "pattern", "every", "zone", "start", "end", "tags"],
+            [[*list(row.values())[:-1], " ".join(p.tags)] for row, p in zip(rows, chosen, strict=True)],
             empty=empty,
         )
 

@@ -5,9 +5,15 @@ A command never works on a project that is not there: outside of one it is refus
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
+
+from twice.cli.options import refuse_for
 from twice.cli.output import log_overrides, say
+from twice.cli.selection import selected
 from twice.errors import Misuse
 from twice.pipelines import Pipeline
 from twice.project import Project
@@ -33,6 +39,35 @@ def no_project(folder: str | Path) -> Misuse:
         "A project is a folder with a twice.toml. Nothing was started.",
         "Go to your project, name it with --project FOLDER, or make one: twice init",
     )
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--select` and `--exclude`, for `pipelines_chosen`."""
+    command = click.option(
+        "--exclude", multiple=True, metavar="SELECTOR", help="Leave out what matches; written like --select."
+    )(command)
+    return click.option(
+        "--select",
+        "-s",
+        multiple=True,
+        metavar="SELECTOR",
+        help="Pipelines by name, glob or tag:NAME; +NAME with all upstream, NAME+ with all downstream.",
+    )(command)
+
+
+def pipelines_chosen(
+    project: Project, names: Sequence[str | None], select: Sequence[str], exclude: Sequence[str]
+) -> list[Pipeline]:
+    """Return the pipelines of these names, or those that are selected, or all where neither is said.
+
+    Raises:
+        Misuse: Both are said, there is no such pipeline, or the project has none at all.
+    """
+    given = [name for name in names if name]
+    if given:
+        refuse_for(given[0], "select", "exclude", why="One names pipelines, the other selects among all.")
+    every = pipelines_named(project, *given)
+    return selected(every, select, exclude) if select or exclude else every
 
 
 def pipelines_named(project: Project, *names: str | None) -> list[Pipeline]:

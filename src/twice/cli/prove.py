@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twice.cli.opening import opened
+from twice.backfills import worst
+from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option, say
 from twice.cli.progress import Bar, progress
 from twice.cli.walk import warn
-from twice.errors import Misuse, count
+from twice.errors import Misuse, TwiceError, count
 
 if TYPE_CHECKING:
     from twice.prover.trials import LeftOut, Proof, Tried
@@ -25,7 +27,7 @@ _SHOWN = 10
 
 
 @click.command("prove")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--at", help="Start of the interval to prove; by default the newest closed one that has input.")
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
 @click.option("--pairs", is_flag=True, help="Also die twice: in the run, and in its rerun.")
@@ -35,13 +37,16 @@ _SHOWN = 10
 @click.option("--only", metavar="POINT/WAY", help="Try this alone, such as publish.after/kill.")
 @click.option("--report", type=click.Path(dir_okay=False), help="Write a page that shows the run as a line of points.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Write a JUnit XML file for a build server.")
+@selection_options
 @project_option
 @output_option
 @debug_option
 @contradicting("only", "full", "pairs", "budget", why="One is about a single trial, the other about all of them.")
 @contradicting("full", "budget", why="Everything is tried, however long it takes.")
+@contradicting("select", "at", "key", "only", "report", "junit", why="They are about a single pipeline.")
+@contradicting("exclude", "at", "key", "only", "report", "junit", why="They are about a single pipeline.")
 def prove_command(
-    name: str,
+    name: str | None,
     at: str | None,
     key: str | None,
     pairs: bool,
@@ -51,48 +56,69 @@ def prove_command(
     only: str | None,
     report: str | None,
     junit: str | None,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
     folder: str | None,
     output: str,
 ) -> int:
     """Show that NAME can be run twice, or how it cannot: die at every point it passes, run again, compare.
 
-    All of it happens in temporary copies of the project; the real target is never touched.
+    All of it happens in temporary copies of the project; the real target is never touched. With --select, one pipeline after
+    the other is proven, each with the whole budget.
 
     \b
     Examples:
       twice prove visits
       twice prove visits --at 2024-10-07 --only publish.after/kill
       twice prove visits --full --pairs --report proof.html
+      twice prove --select tag:nightly --budget 2m
     """
+    from twice.prover.pages import page
     from twice.prover.proving import prove
     from twice.prover.reports import junit_xml
 
+    if not (name or select or exclude):
+        raise Misuse("Which pipeline?", "Nothing was tried.", "Name one, or use --select; --select '*' proves all.")
     project = opened(folder, only_looking=True)
-    warn(project.pipeline(name))
-    with ExitStack() as drawing:
-        proof = prove(
-            name,
-            at=at,
-            key=key,
-            pairs=pairs,
-            seed=seed,
-            budget=budget,
-            full=full,
-            only=only,
-            project=project,
-            on_trial=_follow(name, drawing),
-        )
+    chosen = pipelines_chosen(project, [name], select, exclude)
+    proofs, errors = [], []
+    for pipeline in chosen:
+        warn(pipeline)
+        try:
+            with ExitStack() as drawing:
+                proof = prove(
+                    pipeline.name,
+                    at=at,
+                    key=key,
+                    pairs=pairs,
+                    seed=seed,
+                    budget=budget,
+                    full=full,
+                    only=only,
+                    project=project,
+                    on_trial=_follow(pipeline.name, drawing),
+                )
+        except TwiceError as error:
+            if name:
+                raise
+            print(f"{pipeline.name}  not proven: {error}", file=sys.stderr)
+            errors.append((pipeline.name, error))
+            continue
+        proofs.append(proof)
+        if output == "text":
+            _print(proof)
     if report:
-        from twice.prover.pages import page
-
-        _write(report, page(proof))
+        _write(report, page(proofs[0]))
     if junit:
-        _write(junit, junit_xml(proof))
-    if output == "json":
-        print_json({"proof": proof.to_json()})
-    else:
-        _print(proof)
-    return 0 if proof.survived else _COUNTEREXAMPLE
+        _write(junit, junit_xml(proofs[0]))
+    if output == "json" and name:
+        print_json({"proof": proofs[0].to_json()})
+    elif output == "json":
+        left_out = [{"pipeline": pipeline, "error": str(error)} for pipeline, error in errors]
+        print_json({"proofs": [proof.to_json() for proof in proofs], "errors": left_out})
+    if not all(proof.survived for proof in proofs):
+        return _COUNTEREXAMPLE
+    return worst([error for _, error in errors]).exit_code if errors else 0
 
 
 def _follow(name: str, drawing: ExitStack) -> Callable[[Tried | LeftOut, int], None]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import SlotEnd, sights_of
-from twice.cli.opening import opened, pipelines_named
+from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
 from twice.cli.results import Results, recorded
-from twice.cli.walk import Walked, approve_all, outcome_line, plans_of, summary, walk, warn
+from twice.cli.walk import Walks, outcome_line, print_outlook, walk_all, warn
 from twice.decide import Asked
 from twice.errors import Misuse, TwiceError
+from twice.forecasts import outlooks
 from twice.holding import planned
 from twice.jobs import Outcome
 from twice.ledger import retries
@@ -24,43 +25,75 @@ from twice.plans import Plan
 from twice.project import Project
 from twice.retrying import fill_slot
 from twice.runs import Slot
-from twice.upstream import upstream_first, upstream_of
+from twice.upstream import upstream_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+_BESIDES = ", or --due for all that are closed and missing"
 
 
 @click.command("plan")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--at", help="Start of the interval: a date, or a time with its offset.")
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
+@click.option("--due", is_flag=True, help="Plan all closed intervals that are missing or whose inputs changed.")
+@selection_options
 @click.option("--force", is_flag=True, help="Plan a new generation although nothing changed.")
 @click.option("--accept", is_flag=True, help="Plan as if the rows were taken as they are.")
 @project_option
 @output_option
 @debug_option
 @contradicting("force", "accept", why="To accept the rows keeps them, and to force the run replaces them.")
+@contradicting("due", "at", "key", why="One is about all slots that are due, the other about a single one.")
+@contradicting("key", "select", "exclude", why="A key is one of a single pipeline.")
 def plan_command(
-    name: str, at: str | None, key: str | None, force: bool, accept: bool, folder: str | None, output: str
-) -> None:
-    """Say what a run of NAME would do, and change nothing.
+    name: str | None,
+    at: str | None,
+    key: str | None,
+    due: bool,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    force: bool,
+    accept: bool,
+    folder: str | None,
+    output: str,
+) -> int:
+    """Show what a run of NAME would do, without changing anything.
+
+    With --due or --select it tells so slot by slot, as `twice run` would take them.
 
     \b
-    Example:
+    Examples:
       twice plan visits --at 2024-10-07
+      twice plan --due
+      twice plan --select tag:nightly --due
     """
     project = opened(folder, only_looking=True)
-    pipeline = project.pipeline(name)
+    if due or select or exclude:
+        chosen = upstream_first(pipelines_chosen(project, [name], select, exclude))
+        asked = Asked(force, accept, resuming=due, by_calendar=due)
+        walks = _due_walks(project, chosen, asked) if due else _walks(chosen, at)
+        return print_outlook(outlooks(project, walks, asked), asked, output)
+    pipeline = _one_named(project, name, "plan")
     warn(pipeline)
-    slot = pipeline.slot(at, key, now=datetime.now(UTC))
+    slot = pipeline.slot(at, key, now=datetime.now(UTC), besides=_BESIDES)
     considered = planned(project, pipeline, slot, Asked(force, accept))
     plan, inputs = considered.plan, considered.inputs
     if output == "json":
-        print_json({"plan": plan.to_json(), "inputs": {name: chosen.summary for name, chosen in inputs.items()}})
-        return
+        print_json({"plan": plan.to_json(), "inputs": {source: one.summary for source, one in inputs.items()}})
+        return 0
     print_plan(plan)
-    for source, chosen in inputs.items():
-        print(f"  reads {source}: {chosen.summary}")
+    for source, one in inputs.items():
+        print(f"  reads {source}: {one.summary}")
+    return 0
+
+
+def _one_named(project: Project, name: str | None, command: str) -> Pipeline:
+    if name is None:
+        fix = f"Use twice {command} NAME --at TIME, or twice {command} --due for all that are due."
+        raise Misuse("Which pipeline?", fix=fix)
+    return project.pipeline(name)
 
 
 def print_plan(plan: Plan, to_stderr: bool = False) -> None:
@@ -86,6 +119,7 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
 @click.option("--at", help="Start of the interval: a date, or a time with its offset.")
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
 @click.option("--due", is_flag=True, help="Run all closed intervals that are missing or whose inputs changed.")
+@selection_options
 @click.option("--force", is_flag=True, help="Publish a new generation although nothing changed.")
 @click.option("--accept", is_flag=True, help="Take rows that were changed from outside as they are; recorded.")
 @click.option("--yes", is_flag=True, help="Replace published rows without asking.")
@@ -95,11 +129,14 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
 @debug_option
 @contradicting("force", "accept", why="To accept the rows keeps them, and to force the run replaces them.")
 @contradicting("due", "at", "key", why="One is about all slots that are due, the other about a single one.")
+@contradicting("key", "select", "exclude", why="A key is one of a single pipeline.")
 def run_command(
     name: str | None,
     at: str | None,
     key: str | None,
     due: bool,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
     force: bool,
     accept: bool,
     yes: bool,
@@ -108,23 +145,26 @@ def run_command(
 ) -> int:
     """Fill one slot of the pipeline NAME, exactly once however often this is called.
 
+    With --select, one slot of each pipeline that is selected, or all that are due, upstream first.
+
     \b
     Examples:
       twice run visits --at 2024-10-07
       twice run visits --due
+      twice run --select 'tag:nightly +report' --due
       twice run visits --at 2024-10-07 --force --yes
     """
     project = opened(folder)
-    if due:
-        chosen = upstream_first(pipelines_named(project, name))
-        with recorded(project, "run --due") as results:
-            asked = Asked(force, accept, resuming=True, by_calendar=True)
-            return _run_due(project, chosen, asked, yes, output, results)
-    if name is None:
-        raise Misuse("Which pipeline?", fix="Use twice run NAME --at TIME, or twice run --due for all that are due.")
-    pipeline = project.pipeline(name)
+    if due or select or exclude:
+        chosen = upstream_first(pipelines_chosen(project, [name], select, exclude))
+        walks = None if due else _walks(chosen, at)
+        with recorded(project, "run --due" if due else "run --select") as results:
+            asked = Asked(force, accept, resuming=due, by_calendar=due)
+            walks = walks or _due_walks(project, chosen, asked)
+            return walk_all(project, walks, asked, output, results, yes=yes)
+    pipeline = _one_named(project, name, "run")
     warn(pipeline)
-    slot = pipeline.slot(at, key, now=datetime.now(UTC), besides=", or --due for all that are closed and missing")
+    slot = pipeline.slot(at, key, now=datetime.now(UTC), besides=_BESIDES)
     with recorded(project, "run") as results:
         outcome = _outcome(project, pipeline, slot, Asked(force, accept), _approval(yes, output == "json"), results)
         results.finish(0)
@@ -158,66 +198,22 @@ def _say_what_follows(project: Project, slot: Slot) -> None:
         say(f"{slot.pipeline} {slot.label} is {when}")
 
 
-def _run_due(project: Project, chosen: list[Pipeline], asked: Asked, yes: bool, output: str, results: Results) -> int:
-    due = {pipeline.name: _due(project, pipeline, asked) for pipeline in chosen}
-    for pipeline in chosen:
-        warn(pipeline)
-    agreed = _approve_due(project, chosen, due, asked) if not yes else {}
-    walked = Walked(sum(map(len, due.values())))
-    ends = []
-    for pipeline in chosen:
-        ends += _walked(
-            project, pipeline, due[pipeline.name], asked, output, results, agreed.get(pipeline.name), walked
-        )
-    code = summary(ends, output, not_reached=walked.total - len(ends), waiting_is_fine=True)
-    results.finish(code)
-    return code
+def _walks(chosen: list[Pipeline], at: str | None) -> Walks:
+    """Return one slot of each pipeline: the one of this time, or of a pipeline without a calendar its only one.
+
+    Raises:
+        Misuse: The time is no start of a closed interval of one of them.
+    """
+    now, any_calendar = datetime.now(UTC), any(pipeline.schedule for pipeline in chosen)
+    times = [at if pipeline.schedule or not any_calendar else None for pipeline in chosen]
+    return [
+        (pipeline, [pipeline.slot(time, now=now, besides=_BESIDES)])
+        for pipeline, time in zip(chosen, times, strict=True)
+    ]
 
 
-def _walked(
-    project: Project,
-    pipeline: Pipeline,
-    due: list[Slot],
-    asked: Asked,
-    output: str,
-    results: Results,
-    approve: Callable[[Plan], None] | None,
-    walked: Walked,
-) -> list[SlotEnd]:
-    """Fill what is due; an ingest takes in one batch after the other, until no file is left."""
-    ends = walk(project, pipeline, due, asked, output, results, approve=approve, walked=walked)
-    while pipeline.tracked and ends and ends[-1].outcome and ends[-1].outcome.left:
-        walked.total += len(due)
-        ends += walk(project, pipeline, due, asked, output, results, approve=approve, walked=walked)
-    return ends
-
-
-def _approve_due(
-    project: Project, chosen: list[Pipeline], due: Mapping[str, list[Slot]], asked: Asked
-) -> dict[str, Callable[[Plan], None]]:
-    """Ask before anything starts, also for what is replaced only since something upstream is published first."""
-    writers: list[Pipeline] = []
-    agreed = {}
-    for pipeline in chosen:
-        plans = plans_of(project, pipeline, due[pipeline.name], asked)
-        replaced = {plan.slot: plan.why_asks for plan in plans if plan.destroys}
-        before = upstream_of(pipeline, writers)
-        if before:
-            why = f"{before[0].target.text}, which it reads, is published first"
-            replaced |= {plan.slot: why for plan in plans if _is_done_again(pipeline, plan)}
-        if replaced or not all(plan.skips for plan in plans):
-            writers.append(pipeline)
-        agreed[pipeline.name] = approve_all(replaced, len(due[pipeline.name]))
-    return agreed
-
-
-def _is_done_again(pipeline: Pipeline, plan: Plan) -> bool:
-    """Tell whether a slot that is fine now loses its rows to new ones once its inputs have changed."""
-    pattern, receipt = pipeline.pattern, plan.base.receipt(plan.slot.text)
-    lasts = not plan.skips or pattern.superseded(plan.slot, plan.base)
-    if pattern.takes_in:
-        return False
-    return not lasts and (pattern.builds_on_all or pattern.action(receipt) == "replace")
+def _due_walks(project: Project, chosen: list[Pipeline], asked: Asked) -> Walks:
+    return [(pipeline, _due(project, pipeline, asked)) for pipeline in chosen]
 
 
 def _due(project: Project, pipeline: Pipeline, asked: Asked) -> list[Slot]:

@@ -8,36 +8,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from typing import TextIO
 
-from twice.backfills import SlotEnd, fill, look_for, worst
+from twice.backfills import SlotEnd, fill, worst
 from twice.cli.output import confirm, print_json, print_table, say
 from twice.cli.progress import progress
 from twice.cli.results import Results
-from twice.considered import consider
 from twice.decide import Asked
-from twice.errors import Misuse, TwiceError, Waiting, count
+from twice.errors import Misuse, Waiting, count
+from twice.forecasts import Forecast, Outlook, not_well, outlooks, united
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.plans import Plan
 from twice.project import Project
 from twice.runs import Slot
+from twice.upstream import upstream_of
+
+Walks = list[tuple[Pipeline, list[Slot]]]
 
 
 def warn(pipeline: Pipeline) -> None:
     """Tell what is probably a mistake in a declaration."""
     for warning in pipeline.warnings:
         say(f"warning: {warning}")
-
-
-def plans_of(project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked) -> list[Plan]:
-    """Plan each slot on what is there now; one that cannot be planned tells so when its turn comes."""
-    plans, look = [], look_for(project, pipeline)
-    for slot in slots:
-        with suppress(TwiceError):
-            plans.append(consider(project.job(pipeline, slot), look.store, look.ledger, asked, look).plan)
-    return plans
 
 
 def approve_all(replaced: Mapping[Slot, str], among: int) -> Callable[[Plan], None]:
@@ -79,6 +73,75 @@ class Walked:
         return f"[{self.ended}/{self.total}] {_line(ended)}"
 
 
+def walk_all(
+    project: Project,
+    walks: Walks,
+    asked: Asked,
+    output: str,
+    results: Results,
+    *,
+    yes: bool,
+    jobs: int = 1,
+    as_table: bool = False,
+) -> int:
+    """Fill the slots of several pipelines in their order, having asked before anything starts; return the exit code.
+
+    What reads a table of which a slot did not end well is not started, unless the walk is over all that is due: that one
+    comes back when the slot is published.
+    """
+    for pipeline, _ in walks:
+        warn(pipeline)
+    agreed = [None] * len(walks) if yes else _approvals(project, walks, asked)
+    walked, ends = Walked(sum(len(slots) for _, slots in walks)), []
+    ill: list[Pipeline] = []
+    for (pipeline, slots), approve in zip(walks, agreed, strict=True):
+        amiss = [] if asked.by_calendar else upstream_of(pipeline, ill)
+        if amiss:
+            print(f"{pipeline.name}  not started: {not_well(amiss[0])}", file=_answers(output), flush=True)
+            ill.append(pipeline)
+            continue
+        ended = _walked(project, pipeline, slots, asked, output, results, jobs, approve, walked)
+        if any(one.error for one in ended):
+            ill.append(pipeline)
+        ends += ended
+    left, is_fine = walked.total - len(ends), asked.by_calendar
+    code = summary(ends, output, not_reached=left, as_table=as_table, waiting_is_fine=is_fine)
+    results.finish(code)
+    return code
+
+
+def _approvals(project: Project, walks: Walks, asked: Asked) -> list[Callable[[Plan], None]]:
+    """Ask before anything starts, also for what is replaced only since something upstream is published first."""
+    return [
+        approve_all({one.slot: one.why_asks for one in found.slots if one.why_asks}, len(slots))
+        for (_, slots), found in zip(walks, outlooks(project, walks, asked), strict=True)
+    ]
+
+
+def _walked(
+    project: Project,
+    pipeline: Pipeline,
+    slots: list[Slot],
+    asked: Asked,
+    output: str,
+    results: Results,
+    jobs: int,
+    approve: Callable[[Plan], None] | None,
+    walked: Walked,
+) -> list[SlotEnd]:
+    """Fill slots; an ingest takes in one batch after the other, until no file is left."""
+    ends = walk(project, pipeline, slots, asked, output, results, jobs, approve, walked)
+    while pipeline.tracked and ends and ends[-1].outcome and ends[-1].outcome.left:
+        walked.total += len(slots)
+        ends += walk(project, pipeline, slots, asked, output, results, jobs, approve, walked)
+    return ends
+
+
+def _answers(output: str) -> TextIO:
+    """Return where lines for people go: standard output is for the answer alone where that is JSON."""
+    return sys.stderr if output == "json" else sys.stdout
+
+
 def walk(
     project: Project,
     pipeline: Pipeline,
@@ -86,14 +149,13 @@ def walk(
     asked: Asked,
     output: str,
     results: Results,
-    jobs: int = 1,
-    approve: Callable[[Plan], None] | None = None,
-    walked: Walked | None = None,
+    jobs: int,
+    approve: Callable[[Plan], None] | None,
+    walked: Walked,
 ) -> list[SlotEnd]:
     """Fill slots, and tell of each as it ends; `walked` counts where others come before or after these."""
     ends: list[SlotEnd] = []
-    walked = walked or Walked(len(slots))
-    answers = sys.stderr if output == "json" else sys.stdout
+    answers = _answers(output)
     labels = [slot.label for slot in slots] if jobs == 1 else []
     with progress(pipeline.name, len(slots), labels) as bar:
         for ended in fill(project, pipeline, slots, asked, jobs, approve):
@@ -158,6 +220,31 @@ def summary(
     # Whoever asks for what is due asks again; whoever asks for a stretch wants it filled.
     errors = [ended.error for ended in (failed if waiting_is_fine else failed + waiting) if ended.error]
     return worst(errors).exit_code if errors else 0
+
+
+def print_outlook(found: list[Outlook], asked: Asked, output: str) -> int:
+    """Print what a walk over several pipelines would do, slot by slot, and return the exit code that it would have now."""
+    whole = united(found)
+    if output == "json":
+        print_json({"dry_run": True, **whole.to_json()})
+    else:
+        for number, one in enumerate(whole.slots, 1):
+            print(f"[{number}/{len(whole.slots)}] {_forecast_line(one)}")
+        for line in (line for each in found if each.publish for line in each.publish.lines):
+            print(line)
+        if whole.busy:
+            print(f"refused now: {whole.busy.what}")
+        print_table(["would", "slots"], list(whole.counts.items()), empty="No slot is to be done.")
+        print("Nothing was written.")
+    errors = [error for error in whole.errors if not (asked.by_calendar and isinstance(error, Waiting))]
+    return worst(errors).exit_code if errors else 0
+
+
+def _forecast_line(found: Forecast) -> str:
+    generation = f" (generation {found.generation})" if found.generation and found.action != "skip" else ""
+    notes = "".join(f"; {note}" for note in found.notes)
+    fix = f" {found.fix}" if found.action == "held" else ""
+    return f"{found.slot.pipeline} {found.slot.label}  {found.action}: {found.reason}{generation}{notes}{fix}"
 
 
 def _rows(ends: list[SlotEnd]) -> int:
