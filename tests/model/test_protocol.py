@@ -12,10 +12,10 @@ from model.rules import Rules
 from model.sizes import LARGE, SMALL
 from model.step import PASSES
 from model.wrong import COVERED, WRONG
-from points import points_in
 from twice import considered, execute, handovers
 from twice.faults import armed, recording
 from twice.handovers import release, take_over
+from twice.prover.naming import points_in
 from worlds import World
 
 DAY = "2024-09-20"

@@ -14,7 +14,6 @@ import twice
 from batches import batch
 from databases import Database, table
 from inboxes import Inbox
-from points import points_in
 from twice import faults, settings
 from twice.cli.views import _groups
 from twice.faults import Died, armed, dying_at, recording
@@ -28,6 +27,7 @@ from twice.ledger.records import OPEN
 from twice.ledger.sqlite import SqliteLedger
 from twice.marks import PUBLISHED, Mark
 from twice.project import Project
+from twice.prover.naming import points_in
 from twice.retrying import retry_due
 from twice.runs import Slot
 from twice.stores.sweep import sweep

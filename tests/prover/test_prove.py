@@ -23,6 +23,15 @@ BY_HAND = """with open("by_hand.csv", "a") as file:
 return rows"""
 
 
+def open_ended(folder):
+    """Let the calendar of a project begin long ago and never end."""
+    file = folder / "pipelines/visits.py"
+    text = file.read_text()
+    assert 'start="2024-10-07"' in text
+    file.write_text(text.replace('    end="2024-10-11",\n', "").replace('start="2024-10-07"', 'start="2015-01-01"'))
+    return folder
+
+
 def found(proof):
     return [(one.trial.name, one.verdict, one.seen) for one in proof.counterexamples]
 
@@ -147,25 +156,93 @@ def test_without_input_there_is_nothing_to_prove(memory_project):
     folder = memory_project()
     for file in folder.glob("landing/*"):
         file.unlink()
-    with pytest.raises(Misuse, match="No closed slot of visits has any input"):
+    with pytest.raises(Misuse, match="None of the last 4 closed slots has input files") as refused:
         twice.prove("visits", project=folder)
+    assert "'landing/{execution_date}.jsonl'" in refused.value.why
+    assert refused.value.fix == "Name a slot: --at TIME."
+
+
+def test_a_calendar_without_end_is_searched_for_the_newest_slot_that_has_input(memory_project):
+    folder = open_ended(memory_project())
+    for day in ("2024-10-07", "2024-10-08"):
+        (folder / f"landing/{day}.jsonl").rename(folder / f"landing/{day.replace('2024', '2016')}.jsonl")
+    (folder / "landing/2024-10-10.jsonl").unlink()
+    (folder / "landing/notes.jsonl").touch()
+    proof = twice.prove("visits", project=folder, only="publish.after/died")
+    assert proof.slot == "2024-10-09T00:00Z"
+    assert (
+        proof.notes[0] == "none of the last 30 closed slots has input files; 2024-10-09T00:00Z was found further back"
+    )
+
+
+def test_a_published_slot_is_proven_where_the_names_of_files_tell_no_time(memory_project, monkeypatch):
+    folder = open_ended(memory_project())
+    monkeypatch.setattr("twice.placeholders.moments_in", lambda *_: [])
+    with pytest.raises(Misuse, match="no older slot of visits was found"):
+        twice.prove("visits", project=folder)
+    for day in ("2024-10-07", "2024-10-08", "2024-10-10"):
+        twice.run("visits", at=day, project=folder)
+    (folder / "landing/2024-10-10.jsonl").unlink()
+    assert twice.prove("visits", project=folder, only="repeat/effects").slot == "2024-10-08T00:00Z"
 
 
 def test_no_time_is_no_proof(memory_project):
-    with pytest.raises(Misuse, match="before anything could be tried"):
+    with pytest.raises(Misuse, match="The budget ended before the first trial; pass a larger `--budget`"):
         twice.prove("visits", project=memory_project(), budget="0s")
 
 
 def test_what_the_time_did_not_allow_is_said(memory_project):
     slow = memory_project("time.sleep(0.3)\nreturn rows", before="import time\n")
     proof = twice.prove("visits", project=slow, budget="8s")
-    assert {one.why for one in proof.left_out} >= {"no time was left"}
+    late = [one for one in proof.left_out if one.why == "no time was left"]
+    assert late
     assert proof.seconds_left_out > 0
+    said = f"no counterexample in {len(proof.tried)} of {len(proof.tried) + len(late)} trials"
+    assert (proof.verdict, proof.told, proof.survived) == ("no counterexample", said, True)
+    told = proof.to_json()
+    assert (told["verdict"], len(told["tried"]), told["trials"]) == (proof.verdict, len(proof.tried), proof.applicable)
+    assert f"<title>Proof of visits {proof.slot}: {said}</title>" in page(proof)
+    assert ">idempotent<" not in page(proof)
+
+
+def test_one_trial_is_no_proof_of_all(memory_project, monkeypatch, capsys):
+    monkeypatch.chdir(memory_project())
+    assert main(["prove", "visits", "--only", "publish.after/died"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"visits 2024-10-10T00:00Z -> memory: no counterexample in 1 of \d\d+ trials", first)
 
 
 def test_a_trial_that_does_not_exist_is_refused_with_the_nearest(memory_project):
     with pytest.raises(Misuse, match=r"Did you mean 'publish\.after/died'"):
         twice.prove("visits", project=memory_project(), only="publish.after/die")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("publish.after", "A trial is named POINT/WAY"),
+        ("publsh.after/died", "Did you mean 'publish.after/died'"),
+        ("publish.after/x", "Ways at publish.after: "),
+        ("repeat/shufle", "Did you mean 'repeat/shuffle'"),
+        ("stage.after+publsh.after/died", "Did you mean 'stage.after+publish.after/died'"),
+        ("postgres.commit/cut-never", "Did you mean 'postgres.commit/cut-"),
+    ],
+)
+def test_a_misspelt_trial_is_refused_in_three_lines_before_anything_runs(
+    memory_project, monkeypatch, capsys, asked, said
+):
+    monkeypatch.chdir(memory_project("raise AssertionError('it was run')"))
+    assert main(["prove", "visits", "--only", asked]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Nothing was run." in told
+    assert len(told) < 500
+
+
+def test_a_point_that_the_run_does_not_pass_is_told_after_a_clean_run(memory_project):
+    with pytest.raises(Misuse, match=r"visits has no trial 'parquet\.manifest\.linked/died'") as refused:
+        twice.prove("visits", project=memory_project(), only="parquet.manifest.linked/died")
+    assert len(str(refused.value)) < 500
 
 
 def test_a_pair_dies_in_the_rerun_too(memory_project):

@@ -149,7 +149,7 @@ def _write(file: str, text: str) -> None:
 def _print(proof: Proof) -> None:
     from twice.prover.reports import told
 
-    print(f"{proof.pipeline} {proof.slot} -> {proof.store}: {proof.verdict}")
+    print(f"{proof.pipeline} {proof.slot} -> {proof.store}: {proof.told}")
     rows = []
     for point, tried in proof.by_point().items():
         fine = [one.trial.way for one in tried if one.survived]

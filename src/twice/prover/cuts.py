@@ -19,6 +19,7 @@ _DOES = {
     AFTER: "loses its connection after the server has done COMMIT, and before it says so, then runs again",
     DURING: "loses its connection while COMMIT is on its way, then runs again",
 }
+WAYS = {f"cut-{how}": how for how in _DOES}
 # Said in every transaction that publishes, and in no other one of a run.
 _SAID = "twice_receipts"
 
@@ -26,8 +27,8 @@ _SAID = "twice_receipts"
 def cuts(ground: Ground) -> Iterator[Trial]:
     """Yield the cuts, where there is a wire to be cut."""
     if ground.template.database is not None:
-        for how, does in _DOES.items():
-            yield Trial(POINT, f"cut-{how}", WARM, does, lambda h=how: _cut(ground, h))  # type: ignore[misc]
+        for way, how in WAYS.items():
+            yield Trial(POINT, way, WARM, _DOES[how], lambda h=how: _cut(ground, h))  # type: ignore[misc]
 
 
 def _cut(ground: Ground, how: str) -> Trouble | None:

@@ -20,6 +20,7 @@ from twice.prover.verdicts import STUCK, Trouble
 # A twin cannot work while the run pauses inside a store's lock, or in the middle of taking a lease.
 _UNDER_A_LOCK = ("memory.", "parquet.", "delta.", "files.", "postgres.", "manifest.", "view.", "history.", "lease.")
 
+TWIN = "twin"
 DEATHS = {
     "died": (Died, "dies there (an exception that nothing may handle), then runs again"),
     "lost-reply": (LostReply, "loses the reply there, then runs again"),
@@ -38,7 +39,7 @@ def twins(ground: Ground) -> Iterator[Trial]:
     does = "pauses there while a twin does all the work, then goes on, then runs again"
     for point in ground.points:
         if not point.startswith(_UNDER_A_LOCK):
-            yield Trial(point, "twin", WARM, does, lambda p=point: _meets_a_twin(ground, p))  # type: ignore[misc]
+            yield Trial(point, TWIN, WARM, does, lambda p=point: _meets_a_twin(ground, p))  # type: ignore[misc]
 
 
 def by_telling(points: list[str]) -> list[str]:

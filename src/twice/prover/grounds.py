@@ -1,4 +1,4 @@
-"""On what ground are trials made: which slots, from which world, compared with which clean run?"""
+"""On what ground are trials made: from which world, compared with which clean run?"""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import Misuse, TwiceError
-from twice.intervals import Interval
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.prover.choosing import Chosen
 from twice.prover.codes import Code
 from twice.prover.databases import WorldDatabase
 from twice.prover.determinism import differing_columns, explained
@@ -21,14 +20,10 @@ from twice.prover.harness import points_of
 from twice.prover.isolation import copy_inputs, copy_project
 from twice.prover.verdicts import Snapshot, Trouble, difference
 from twice.prover.worlds import ProjectWorld, Subject
-from twice.runs import Slot
-from twice.sources.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEIGHBOURS = 2
-_LOOKED_AT_MOST = 400
 _KEPT_IN_A_CATALOG = frozenset({"saveAsTable", "insertInto"})
 
 
@@ -67,66 +62,11 @@ class Ground:
         shutil.rmtree(self.folder / "worlds", ignore_errors=True)
 
 
-def choose_slots(
-    project: Project, pipeline: Pipeline, at: str | datetime | None, key: str | None
-) -> tuple[Slot, tuple[Slot, ...]]:
-    """Return the slot that is proven, and up to two older ones that have input too.
-
-    Raises:
-        Misuse: No closed slot has any input.
-    """
-    now = datetime.now(UTC)
-    if pipeline.schedule is None:
-        return pipeline.slot(at, key, now=now), ()
-    if at is not None:
-        main = pipeline.slot(at, key, now=now)
-        older = _older(pipeline, main.interval)
-    else:
-        newest = pipeline.schedule.newest_closed(now)
-        with_input = (slot for slot in _from(pipeline, newest) if _has_input(project, pipeline, slot))
-        found = next(with_input, None)
-        if found is None:
-            raise Misuse(
-                f"No closed slot of {pipeline.name} has any input.",
-                "A proof runs a slot many times, on a copy of its input.",
-                "Put input there, or name a slot with --at.",
-            )
-        main, older = found, _older(pipeline, found.interval)
-    neighbours = itertools.islice((slot for slot in older if _has_input(project, pipeline, slot)), _NEIGHBOURS)
-    return main, tuple(sorted(neighbours, key=lambda slot: slot.part_text))
-
-
-def _older(pipeline: Pipeline, interval: Interval | None) -> Iterator[Slot]:
-    return itertools.islice(_from(pipeline, interval), 1, None)
-
-
-def _from(pipeline: Pipeline, interval: Interval | None) -> Iterator[Slot]:
-    """Yield slots from an interval backwards."""
-    schedule = pipeline.schedule
-    for _ in range(_LOOKED_AT_MOST):
-        if schedule is None or interval is None:
-            return
-        yield Slot(pipeline.identity, pipeline.target, interval)
-        if interval.start <= schedule.first:
-            return
-        interval = schedule.around(interval.start - timedelta(microseconds=1))
-
-
-def _has_input(project: Project, pipeline: Pipeline, slot: Slot) -> bool:
-    """Tell whether there is something to read for a slot, without looking into any file."""
-    place = project.place(slot, pipeline.zone, pipeline.schedule)
-    files = [source for source in pipeline.sources.values() if isinstance(source, Files)]
-    try:
-        return all(source.counts_for(place) and not source.waiting(place) for source in files)
-    except TwiceError:
-        return False
-
-
 def prepare(
     project: Project,
     pipeline: Pipeline,
     named: bool,
-    slots: tuple[Slot, tuple[Slot, ...]],
+    chosen: Chosen,
     folder: Path,
     session: Callable[[], SparkSession | None],
     database: WorldDatabase | None,
@@ -136,8 +76,7 @@ def prepare(
     Raises:
         Misuse: A clean run does not succeed in a copy of the project.
     """
-    main, neighbours = slots
-    notes: list[str] = []
+    neighbours, notes = chosen.neighbours, list(chosen.notes)
     if neighbours and any(call.rpartition(".")[2] in _KEPT_IN_A_CATALOG for call, _ in Code(pipeline).calls()):
         neighbours = ()
         notes.append("no other slot was published beforehand: the transform keeps tables in Spark's catalog")
@@ -147,7 +86,7 @@ def prepare(
     subject = Subject(
         pipeline=pipeline.name if named else pipeline,
         declared=pipeline,
-        slot=main,
+        slot=chosen.slot,
         neighbours=neighbours,
         kind=kind,
         home=project.root,

@@ -18,6 +18,7 @@ from twice import settings
 from twice.errors import NotProvable
 from twice.ledger.places import SqlitePlace
 from twice.pipelines import Pipeline
+from twice.placeholders import as_wildcards
 from twice.project import Project
 from twice.prover.codes import Code
 from twice.prover.databases import KIND
@@ -31,7 +32,6 @@ _LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "venv", ".tox", "node_mod
 _CACHES = frozenset({".mypy_cache", ".ruff_cache", ".pytest_cache", "spark-warehouse", "metastore_db", ".idea"})
 _MOST_BYTES = 512 << 20
 _MOST_INPUT_BYTES = 32 << 20
-_PLACEHOLDER = re.compile(r"\{[^}]*\}")
 _EFFECTS = frozenset(
     [
         "requests",
@@ -184,7 +184,7 @@ def _all_inputs(project: Project) -> Iterable[str]:
     for pipeline in project.pipelines.values():
         for source in pipeline.files:
             if pipeline.tracked or "{" in source.pattern:
-                yield from glob.iglob(_PLACEHOLDER.sub("*", source.pattern), root_dir=project.root, recursive=True)
+                yield from glob.iglob(as_wildcards(source.pattern), root_dir=project.root, recursive=True)
 
 
 def _bring_stores_home(project: Project, world: Path) -> list[str]:

@@ -28,6 +28,7 @@ from twice.prover.worlds import LEDGER, ProjectWorld
 # Renewed seldom: a process that is stopped while it renews its lease holds the ledger, and nobody else gets in.
 _LEASE_SECONDS, _RENEW_SECONDS = 4.0, 3.0
 # Workers have as much memory as an executor asks for by default; with less, Spark does not start.
+ON_A_CLUSTER = ("kill-executor", "speculation")
 _CLUSTER = "local-cluster[2,1,1024]"
 # A task of executors that stand still is started a second time, also if it is the only one of its stage.
 _SPECULATION = {
@@ -101,13 +102,13 @@ def executor_deaths(ground: Ground) -> Iterator[Trial]:
     """Yield what needs executors that are processes of their own."""
     killed = "loses an executor there (SIGKILL), on a cluster of two on this machine; its tasks are done again"
     yield Trial(
-        "rows.ready", "kill-executor", CLUSTER, killed, lambda: _on_a_cluster(ground, "kill-executor:rows.ready")
+        "rows.ready", ON_A_CLUSTER[0], CLUSTER, killed, lambda: _on_a_cluster(ground, "kill-executor:rows.ready")
     )
     twice = (
         "has executors that stand still for a while, on a cluster of two addresses of this machine;"
         " their tasks are started a second time (speculation)"
     )
-    yield Trial("rows.ready", "speculation", CLUSTER, twice, lambda: _speculates(ground))
+    yield Trial("rows.ready", ON_A_CLUSTER[1], CLUSTER, twice, lambda: _speculates(ground))
 
 
 def _trial(ground: Ground, name: str, point: str) -> Trial:

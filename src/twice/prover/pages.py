@@ -51,11 +51,11 @@ def page(proof: Proof) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Proof of {escape(title)}: {escape(proof.verdict)}</title>
+<title>Proof of {escape(title)}: {escape(proof.told)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1>{escape(title)} <span class="verdict {_colour(proof.tried)}">{escape(proof.verdict)}</span></h1>
+<h1>{escape(title)} <span class="verdict {_colour(proof.tried)}">{escape(proof.told)}</span></h1>
 <p class="facts">{_facts(proof)}</p>
 {_strip(proof)}
 {_counterexamples(proof)}

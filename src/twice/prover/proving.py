@@ -23,20 +23,22 @@ from zoneinfo import ZoneInfo
 
 from twice.api import ProjectLike
 from twice.engine import Engine
-from twice.errors import Misuse, TwiceError, suggestion
+from twice.errors import Misuse, TwiceError, count
 from twice.explain import explain
 from twice.pipelines import Pipeline
 from twice.project import Project
 from twice.prover.budget import Budget, seconds_of
+from twice.prover.choosing import choose_slots
 from twice.prover.cuts import cuts
 from twice.prover.databases import database_of
 from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
-from twice.prover.grounds import Ground, choose_slots, prepare
+from twice.prover.grounds import Ground, prepare
 from twice.prover.isolation import check_provable, outside_effect
 from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
-from twice.prover.repeats import alone, real_repeats, warm_repeats
-from twice.prover.trials import READ, REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
+from twice.prover.naming import check_name, nearest
+from twice.prover.repeats import CLEAN, EFFECTS, alone, real_repeats, warm_repeats
+from twice.prover.trials import NO_TIME, READ, REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
 from twice.prover.verdicts import STUCK, SURVIVED, Trouble
 from twice.runs import Slot
 
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
 _EACH_WAY_ONCE = len(WAYS) + 1
 # The clean runs are made in any case, since everything is compared with them.
-_CLEAN = f"{REPEAT}/clean"
-_SHOWS_LITTLE = frozenset({_CLEAN, f"{REPEAT}/effects"})
+_CLEAN = f"{REPEAT}/{CLEAN}"
+_SHOWS_LITTLE = frozenset({_CLEAN, f"{REPEAT}/{EFFECTS}"})
 
 OnTrial = Callable[[Tried | LeftOut, int], None]
 
@@ -71,6 +73,8 @@ def prove(
         NotProvable: Its target or a source cannot be copied.
         Misuse: A clean run does not succeed, or there is no such trial.
     """
+    if only:
+        check_name(only)
     home = project if isinstance(project, Project) else Project.open(project, spark=spark, only_looking=True)
     named = isinstance(pipeline, str)
     chosen = home.pipeline(pipeline) if isinstance(pipeline, str) else pipeline
@@ -78,25 +82,25 @@ def prove(
     slots = choose_slots(home, chosen, at, key)
     clock = Budget(None if full or only else seconds_of(budget))
     if (reaching_out := outside_effect(chosen)) is not None:
-        return _not_provable(home, chosen, slots[0], reaching_out, seed)
+        return _not_provable(home, chosen, slots.slot, reaching_out, seed)
     with (
         _workshop() as folder,
         database_of(home, chosen.target.store) as database,
         _sessions(home, chosen, folder) as session,
     ):
         ground = prepare(home, chosen, named, slots, folder, session, database)
-        # One that is named is found whether or not it would be tried unasked.
-        asked = bool(only)
-        trials = _only(list(_trials(ground, seed, pairs=pairs or asked, full=full or asked)), only)
+        known = list(_trials(ground, seed, pairs=pairs, full=full))
+        trials = _only(ground, known, only, seed) if only else known
         tried, left_out = _try_all(ground, trials, clock, on_trial)
         _check_tried(tried, left_out, clock)
         return Proof(
             pipeline=chosen.name,
-            slot=slots[0].label,
+            slot=slots.slot.label,
             store=ground.subject.kind,
             points=tuple(ground.points),
             tried=tuple(tried),
             left_out=tuple(left_out),
+            known=len({one.name for one in (*known, *trials)}),
             notes=tuple(ground.notes),
             seconds=clock.spent,
             seconds_left_out=clock.needed(one.means for one in trials if one.name in {two.name for two in left_out}),
@@ -148,7 +152,7 @@ def _running() -> SparkSession | None:
 def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:
     """Yield what can be tried, the cheapest and most telling first."""
     yield _effects(ground.subject.declared)
-    yield Trial(REPEAT, "clean", WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
+    yield Trial(REPEAT, CLEAN, WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
     yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
     yield from deaths_at(ground, "lost-reply")
@@ -172,7 +176,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
 
 def _effects(pipeline: Pipeline) -> Trial:
     does = "reads the code for what a run would do outside of the table"
-    return Trial(REPEAT, "effects", READ, does, lambda: outside_effect(pipeline))
+    return Trial(REPEAT, EFFECTS, READ, does, lambda: outside_effect(pipeline))
 
 
 def _not_provable(home: Project, pipeline: Pipeline, slot: Slot, trouble: Trouble, seed: int) -> Proof:
@@ -185,6 +189,7 @@ def _not_provable(home: Project, pipeline: Pipeline, slot: Slot, trouble: Troubl
         points=(),
         tried=(Tried(trial, trouble.kind, trouble.text, 0.0, _replay(pipeline, slot, trial)),),
         left_out=(),
+        known=1,
         notes=("nothing was run",),
         seconds=0.0,
         seconds_left_out=0.0,
@@ -192,12 +197,17 @@ def _not_provable(home: Project, pipeline: Pipeline, slot: Slot, trouble: Troubl
     )
 
 
-def _only(trials: list[Trial], only: str | None) -> list[Trial]:
-    if only is None:
-        return trials
-    found = [trial for trial in trials if trial.name == only]
+def _only(ground: Ground, known: list[Trial], only: str, seed: int) -> list[Trial]:
+    """Return the trial of a name, whether or not it would be tried unasked."""
+    rare = (*pairs_of(ground, seed), *executor_deaths(ground))
+    found = [trial for trial in (*known, *rare) if trial.name == only][:1]
     if not found:
-        raise Misuse(f"There is no trial {only!r}.", fix=suggestion(only, [trial.name for trial in trials]))
+        why = why_not_real(ground)
+        raise Misuse(
+            f"{ground.subject.declared.name} has no trial {only!r}.",
+            f"A clean run passes {count(len(ground.points), 'point')}{f', and {why}' if why else ''}.",
+            nearest(only, {trial.name for trial in known}),
+        )
     return found
 
 
@@ -209,7 +219,7 @@ def _try_all(
     left_out: list[LeftOut] = []
     for trial in known:
         timely = clock.allows(trial.means) or trial.name == _CLEAN
-        ended = _try(ground, trial, clock) if timely else LeftOut(trial.name, "no time was left")
+        ended = _try(ground, trial, clock) if timely else LeftOut(trial.name, NO_TIME)
         (tried if isinstance(ended, Tried) else left_out).append(ended)  # type: ignore[arg-type]
         if on_trial:
             on_trial(ended, len(known))
@@ -222,9 +232,8 @@ def _check_tried(tried: Sequence[Tried], left_out: Sequence[LeftOut], clock: Bud
         raise Misuse(f"{left_out[0].name} cannot be tried: {left_out[0].why}.")
     if left_out and all(one.survived and one.trial.name in _SHOWS_LITTLE for one in tried):
         raise Misuse(
-            f"The time was spent before anything could be tried: clean runs alone took {clock.spent:.0f} s.",
-            f"The first trial that was left out is {left_out[0].name}: {left_out[0].why}.",
-            "Give it more time with --budget.",
+            "The budget ended before the first trial; pass a larger `--budget`.",
+            f"Clean runs alone took {clock.spent:.0f} s.",
         )
 
 

@@ -23,6 +23,7 @@ from twice.prover.trials import REAL, REPEAT, WARM, CannotBeTried, Trial
 from twice.prover.verdicts import BYSTANDER, LIED, STUCK, Snapshot, Trouble, difference, rows_differ
 from twice.prover.worlds import ProjectWorld
 
+EFFECTS, CLEAN, ALONE, AT_ONCE = "effects", "clean", "alone", "at-once"
 _SEVERAL = 3
 _ELSEWHERE = "Asia/Kolkata"
 _SETTINGS = {
@@ -40,18 +41,8 @@ _PROCESSES = {
 
 def warm_repeats(ground: Ground) -> Iterator[Trial]:
     """Yield the repeats that this process can make."""
-
-    def trial(way: str, does: str, attempt: Callable[[Ground], Trouble | None]) -> Trial:
-        return Trial(REPEAT, way, WARM, does, lambda: attempt(ground))
-
-    yield trial("twice", "runs twice in a row", _twice)
-    yield trial("changed-input", "runs, its input is changed, and runs again twice", _changed_input)
-    yield trial("vanished-input", "runs, its input vanishes, and runs again", _vanished_input)
-    yield trial("ledger-lost", "runs, the ledger is lost, runs, the ledger is rebuilt, and runs again", _ledger_lost)
-    yield trial("ledger-stale", "runs, an old copy of the ledger is put back, and runs again", _ledger_stale)
-    yield trial("older-after-newer", "runs the newer slot first, and then the older one, twice", _older_after_newer)
-    yield trial("backfill", "fills three slots, dies in the second, and fills them again", _backfill)
-    yield trial("restore", "runs, the version before it is restored, and runs again with --force", _restore)
+    for way, (does, attempt) in _WARM.items():
+        yield Trial(REPEAT, way, WARM, does, lambda a=attempt: a(ground))  # type: ignore[misc]
     for way, (does, conf) in _SETTINGS.items():
         yield Trial(REPEAT, way, WARM, f"runs {does}", lambda c=conf, d=does: _other_conf(ground, c, d))  # type: ignore[misc]
 
@@ -59,12 +50,12 @@ def warm_repeats(ground: Ground) -> Iterator[Trial]:
 def alone(ground: Ground) -> Trial:
     """Return the repeat in a process of its own, which comes before all that kill one: the next ones start faster after it."""
     does = "in a process of its own"
-    return Trial(REPEAT, "alone", REAL, f"runs {does}", lambda: _other_process(ground, {}, does))
+    return Trial(REPEAT, ALONE, REAL, f"runs {does}", lambda: _other_process(ground, {}, does))
 
 
 def real_repeats(ground: Ground) -> Iterator[Trial]:
     """Yield the repeats that need processes of their own."""
-    yield Trial(REPEAT, "at-once", REAL, "runs twice at once, in two processes", lambda: _at_once(ground))
+    yield Trial(REPEAT, AT_ONCE, REAL, "runs twice at once, in two processes", lambda: _at_once(ground))
     for way, (does, settings) in _PROCESSES.items():
         attempt = lambda s=settings, d=does: _other_process(ground, s, d)  # noqa: E731 - bound to this turn of the loop
         yield Trial(REPEAT, way, REAL, f"runs {does}", attempt)
@@ -278,3 +269,16 @@ def _need_processes(ground: Ground) -> None:
     why = why_not_real(ground)
     if why:
         raise CannotBeTried(why)
+
+
+_WARM: dict[str, tuple[str, Callable[[Ground], Trouble | None]]] = {
+    "twice": ("runs twice in a row", _twice),
+    "changed-input": ("runs, its input is changed, and runs again twice", _changed_input),
+    "vanished-input": ("runs, its input vanishes, and runs again", _vanished_input),
+    "ledger-lost": ("runs, the ledger is lost, runs, the ledger is rebuilt, and runs again", _ledger_lost),
+    "ledger-stale": ("runs, an old copy of the ledger is put back, and runs again", _ledger_stale),
+    "older-after-newer": ("runs the newer slot first, and then the older one, twice", _older_after_newer),
+    "backfill": ("fills three slots, dies in the second, and fills them again", _backfill),
+    "restore": ("runs, the version before it is restored, and runs again with --force", _restore),
+}
+WAYS = (EFFECTS, CLEAN, *_WARM, *_SETTINGS, ALONE, AT_ONCE, *_PROCESSES)

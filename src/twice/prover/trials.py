@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from twice.errors import count
 from twice.prover.verdicts import NOT_DETERMINISTIC, NOT_PROVABLE, SURVIVED, Trouble
 
 REPEAT = "repeat"
+NO_TIME = "no time was left"
 READ, WARM, REAL, CLUSTER = "read", "warm", "real", "cluster"
 
 
@@ -79,7 +81,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Proof:
-    """All that was tried on one pipeline, and what came of it."""
+    """All that was tried on one pipeline, and what came of it; `known` counts the trials that there are."""
 
     pipeline: str
     slot: str
@@ -87,6 +89,7 @@ class Proof:
     points: tuple[str, ...]
     tried: tuple[Tried, ...]
     left_out: tuple[LeftOut, ...]
+    known: int
     notes: tuple[str, ...]
     seconds: float
     seconds_left_out: float
@@ -99,13 +102,24 @@ class Proof:
 
     @property
     def verdict(self) -> str:
-        """`idempotent`, `not deterministic`, `not provable` or `not idempotent`."""
+        """`idempotent` where all was tried, else `no counterexample`; `not deterministic`, `not provable` or `not idempotent`."""
         kinds = {one.verdict for one in self.counterexamples}
         if not kinds:
-            return "idempotent"
+            return "idempotent" if len(self.tried) == self.applicable else "no counterexample"
         if NOT_PROVABLE in kinds:
             return NOT_PROVABLE
         return NOT_DETERMINISTIC if kinds == {NOT_DETERMINISTIC} else "not idempotent"
+
+    @property
+    def applicable(self) -> int:
+        """How many trials there are, without those that this pipeline or store cannot be tried with."""
+        return self.known - sum(one.why != NO_TIME for one in self.left_out)
+
+    @property
+    def told(self) -> str:
+        """The verdict as people read it: with what it rests on, where that is not all."""
+        part = f" in {len(self.tried)} of {count(self.applicable, 'trial')}"
+        return self.verdict + (part if self.verdict == "no counterexample" else "")
 
     @property
     def survived(self) -> bool:
@@ -141,6 +155,7 @@ class Proof:
             "slot": self.slot,
             "store": self.store,
             "verdict": self.verdict,
+            "trials": self.applicable,
             "points": list(self.points),
             "tried": [one.to_json() for one in self.tried],
             "left_out": [{"trial": one.name, "why": one.why} for one in self.left_out],
