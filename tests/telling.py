@@ -45,6 +45,7 @@ TELLING = {
     "test_a_death_among_neighbours": ("slice",),
     "test_a_story_on_a_real_store_ends_in_the_table_that_its_slots_make": ("versions",),
     "test_four_hundred_slots_are_done_again_in_one_publish": ("memory",),
+    "test_rows_that_break_a_test_are_not_published": ("postgres", "slice", "merger", "stateful"),
     "test_a_new_column_is_added_if_declared": ("slice", "merger", "append"),
     "test_a_new_column_is_refused_and_the_way_out_is_named": ("slice", "merger"),
     "test_stores_do_what_memory_does": (

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from twice.calls import http_effect
     from twice.confidential import Secret, secret
+    from twice.data_tests import fresh, not_null, row_count, unique
     from twice.errors import (
         Busy,
         EffectOwed,
@@ -95,9 +96,11 @@ _WHERE = {
     "diff": "api",
     "fast_metadata_cleaner": "api",
     "files": "api",
+    "fresh": "data_tests",
     "http_effect": "calls",
     "keyed": "api",
     "merger": "api",
+    "not_null": "data_tests",
     "on": "events",
     "pipeline": "pipelines",
     "plan": "api",
@@ -110,6 +113,7 @@ _WHERE = {
     "register_views": "api",
     "restore": "api",
     "retries": "tries",
+    "row_count": "data_tests",
     "rule": "api",
     "run": "api",
     "seal": "api",
@@ -121,6 +125,7 @@ _WHERE = {
     "step": "steps",
     "table": "api",
     "transactional_writer": "api",
+    "unique": "data_tests",
     "versions": "api",
 }
 
@@ -151,9 +156,11 @@ __all__ = [
     "diff",
     "fast_metadata_cleaner",
     "files",
+    "fresh",
     "http_effect",
     "keyed",
     "merger",
+    "not_null",
     "on",
     "pipeline",
     "plan",
@@ -166,6 +173,7 @@ __all__ = [
     "register_views",
     "restore",
     "retries",
+    "row_count",
     "rule",
     "run",
     "seal",
@@ -177,6 +185,7 @@ __all__ = [
     "step",
     "table",
     "transactional_writer",
+    "unique",
     "versions",
 ]
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.data_tests import Answer, DataTest
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.runs import Receipt
@@ -23,6 +24,8 @@ from twice.slices import Slice
 Rows = Any
 # Asks which attempts live, at the moment of the call.
 LiveAttempts = Callable[[], frozenset[str]]
+# What rows say to tests, one answer for each.
+Answers = Callable[[Sequence[DataTest]], Sequence[Answer]]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Staged:
         batches: How many rows each batch of a draft brought, in their order.
         history: Name under which change rows were kept, or nothing.
         adopted: Name under which the rows from before the first slot are kept, or nothing.
+        answers: Answers tests of the rows as the table would hold them, without reading an input again.
     """
 
     rows: int
@@ -111,6 +115,7 @@ class Staged:
     batches: tuple[int, ...] = ()
     history: str = ""
     adopted: str = ""
+    answers: Answers | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -562,15 +567,23 @@ class UnitesTables(Protocol):
 
 @runtime_checkable
 class FindsRepeats(Protocol):
-    """Can name the keys that several rows of a table share. No pattern needs it; a check does."""
+    """Can name the keys that several rows of a table share, and answer tests. No pattern needs it; a check does."""
 
     @abstractmethod
     def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
         """Count the keys that are in several rows, and show some."""
 
     @abstractmethod
-    def needs_spark_for_repeats(self, name: str) -> bool:
-        """Tell whether that starts a JVM."""
+    def answers(self, name: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Answer tests of all rows of a table.
+
+        Raises:
+            Misuse: A test names a column that the table does not have.
+        """
+
+    @abstractmethod
+    def needs_spark_to_count(self, name: str) -> bool:
+        """Tell whether either starts a JVM."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twice import matrix
 from twice.abilities import Delivery, Difference, PointedAt, PointsAtVersions
 from twice.columns import ColumnPolicy
+from twice.data_tests import DataTest, tests_of
 from twice.decide import Asked
 from twice.errors import Misuse
 from twice.execute import execute
@@ -520,6 +521,7 @@ def publish(
     on_new_column: str = "fail",
     on_missing_column: str = "fail",
     on_type_change: str = "fail",
+    tests: Sequence[DataTest] = (),
     force: bool = False,
     accept: bool = False,
     project: ProjectLike = None,
@@ -528,11 +530,12 @@ def publish(
     """Publish the rows of a job that already exists: one line in place of `df.write`.
 
     `inputs` is what the fingerprint is made of: texts are labels, sources are resolved. Without
-    it a repeat of the slot cannot be told from a correction, and replaces it.
+    it a repeat of the slot cannot be told from a correction, and replaces it. `tests` are asked of the rows
+    before they are published.
     """
     home = opened(project, spark or getattr(rows, "sparkSession", None))
     where = slot.on(Target.parse(to))
-    matrix.check(pattern, home.kind(where.target.store), slot.name)
+    matrix.check(pattern, home.kind(where.target.store), slot.name, tests_of(tests))
     declared = list(inputs) if inputs is not None else None
 
     def resolve(sight: Sight) -> dict[str, Inputs]:
@@ -555,6 +558,7 @@ def publish(
         parameters=home.engine.zone_fact,
         declares_inputs=declared is not None,
         columns=ColumnPolicy(on_new_column, on_missing_column, on_type_change),
+        tests=tests_of(tests),
         tell=home.announce,
         reads=reads_of(source for source in declared or () if not isinstance(source, str)),
         under=lambda attempt: home.engine.working_for(where, attempt),

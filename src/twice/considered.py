@@ -17,7 +17,7 @@ from twice.fingerprint import Inputs, fingerprint_of, gone_of
 from twice.ingests import intake_of
 from twice.jobs import Job
 from twice.ledger import Ledger
-from twice.plans import Plan
+from twice.plans import Plan, Step
 from twice.replays import named
 from twice.runs import Receipt, Slot
 from twice.sight import Past, Sight
@@ -273,4 +273,9 @@ def _decided(
         absent=absent,
         past=lambda: look.past(job.table),
     )
-    return _with_others(job, decide(question, sight), look, asked, inputs, fingerprint)
+    plan = decide(question, sight)
+    if job.tests and not plan.skips:
+        plan = replace(
+            plan, test=Step("test", f"publish only what passes {', '.join(test.text for test in job.tests)}")
+        )
+    return _with_others(job, plan, look, asked, inputs, fingerprint)

@@ -11,6 +11,7 @@ Errors are typed by the answer, because the answer decides the next move:
         InputsAbsent        inputs of the slot are not there: not yet, or not any more
         InputsMoved         the inputs changed while they were being read
         SourceFailed        a function that was declared as a source did not do its part
+        DataTestsFailed     the rows break a test of the pipeline; the same inputs break it again
         Waiting             the inputs are not ready yet; nothing is wrong
       OutcomeUnknown    3   the publish may or may not have landed; ask the store first
         EffectOwed          the rows are published, and a call that belongs to them is not confirmed
@@ -102,6 +103,17 @@ class InputsMoved(NotPublished):
 
 class SourceFailed(NotPublished):
     """A function that was declared as a source, or as its fingerprint, raised or gave something unusable."""
+
+
+class DataTestsFailed(NotPublished):
+    """Staged rows break tests of their pipeline. The same inputs break them again, so it is not tried again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            "Nothing was published, and the target is as it was.",
+            "Correct the inputs, the transform or the test, and run again.",
+        )
 
 
 class Waiting(NotPublished):

@@ -27,6 +27,7 @@ from functools import partial
 from twice import ingests, session_settings
 from twice.abilities import NamesFiles, Rows, Staged, Store, Work
 from twice.considered import Considered, Look, Part, consider, reconsider
+from twice.data_tests import Scope, gate
 from twice.decide import Asked
 from twice.effects import complete, for_receipt, owed_by
 from twice.errors import (
@@ -48,6 +49,7 @@ from twice.errors import (
 from twice.explain import explain, explain_code
 from twice.faults import reach
 from twice.fingerprint import Inputs, absent_of, fingerprint_of
+from twice.intervals import zone_named
 from twice.jobs import Job, Outcome
 from twice.ledger import AttemptRecord, Ledger
 from twice.ledger.effects import intend
@@ -484,6 +486,8 @@ class _Attempt:
             judged = self.job.pattern.judge(staged, work)
             for part in parts:
                 self._look_again(part.inputs)
+            # Asked last: rows of inputs that moved meanwhile would be refused for good.
+            judged = replace(judged, notes=judged.notes + self._tested(staged, parts))
         except TwiceError:
             self.store.discard(work, staged)
             raise
@@ -491,6 +495,35 @@ class _Attempt:
             self.store.discard(work, staged)
         reach("looked.again")
         return judged
+
+    def _tested(self, staged: Staged, parts: Sequence[Part]) -> tuple[str, ...]:
+        """Ask the tests of the pipeline of the staged rows, and return what those say that only warn."""
+        tests = self.job.tests
+        if not tests or staged.answers is None:
+            return ()
+        slots = [part.job.slot for part in parts[: 1 if self.job.pattern.keeps_history else None]]
+        ends = [slot.interval.end for slot in slots if slot.interval]
+        more = f" and {count(len(slots) - 1, 'other slot')}" if len(slots) > 1 else ""
+        scope = Scope(
+            f"{self.job.slot.label}{more}",
+            max(ends, default=None),
+            zone_named(self.job.zone),
+            staged.rows,
+            len(slots),
+        )
+        try:
+            answers = staged.answers(tests)
+        except TwiceError:
+            raise
+        except Exception as error:
+            raise NotPublished(
+                f"The tests of {self.job.slot.pipeline} could not be asked: {explain(error)}",
+                "Nothing was published, and the target is as it was.",
+                "Correct the cause and run again; --debug shows the whole error.",
+            ) from error
+        notes = gate(tests, answers, scope)
+        reach("tested")
+        return notes
 
     def _rows(self, part: Part) -> Rows:
         """Call the transform; one that returns nothing, or leaves the process, has not succeeded."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from twice.abilities import Rows
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.data_tests import DataTest
 from twice.effects import Outside
 from twice.errors import TwiceError
 from twice.events import Event, Tell, to_nobody
@@ -50,6 +51,7 @@ class Job:
     rerun_on_code: bool = False
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
+    tests: tuple[DataTest, ...] = ()
     sibling: Callable[[Slot], Job] | None = None
     tell: Tell = to_nobody
     reads: tuple[str, ...] = ()

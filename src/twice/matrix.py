@@ -6,12 +6,13 @@ cannot hold its promise is refused before anything is touched, with the reason a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from twice import conditions
-from twice.abilities import Delivery, Store
-from twice.errors import Unsupported
+from twice.abilities import Delivery, FindsRepeats, Store, TransactsTables
+from twice.data_tests import DataTest
+from twice.errors import Misuse, Unsupported
 from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.dedup_insert import DedupInsert
@@ -63,18 +64,20 @@ def missing(pattern: Pattern, store: type[Store]) -> list[type]:
     return [ability for ability in pattern.requires if ability not in store.__mro__]
 
 
-def check(pattern: Pattern, kind: str, pipeline: str) -> None:
+def check(pattern: Pattern, kind: str, pipeline: str, tests: Sequence[DataTest] = ()) -> None:
     """Refuse a pair that cannot hold its promise.
 
     Raises:
         Unsupported: With the reason, what else the store can carry, and which stores can.
-        Misuse: The pattern has a condition that is none in the store's SQL.
+        Misuse: The pattern has a condition that is none in the store's SQL, or the tests are not about one table.
     """
     store = store_class(kind)
     lacking = missing(pattern, store)
     if not lacking:
         for text in pattern.conditions:
             conditions.check(text, store.dialect)
+        if tests:
+            _check_tests(pattern, store, pipeline)
         return
     ability = lacking[0].__name__
     others = [other for other in kinds() if not missing(pattern, store_class(other))]
@@ -86,6 +89,20 @@ def check(pattern: Pattern, kind: str, pipeline: str) -> None:
         f"It needs {ability}; {store.lacks.get(ability, 'the store does not have it')}.",
         (", or ".join(ways) + ".") if ways else "",
     )
+
+
+def _check_tests(pattern: Pattern, store: type[Store], pipeline: str) -> None:
+    if FindsRepeats not in store.__mro__:
+        raise Unsupported(
+            f"{store.kind} cannot answer the tests of pipeline {pipeline!r}.",
+            "It delivers files, which are not read back before they are published.",
+            "Declare the tests on the table that the files are made of.",
+        )
+    if TransactsTables in pattern.requires:
+        raise Misuse(
+            f"tests= are about the rows of one table, and pipeline {pipeline!r} writes several.",
+            fix="Leave tests= out, or write each table by a pipeline of its own.",
+        )
 
 
 def cells(only: Iterable[str] | None = None) -> list[Cell]:

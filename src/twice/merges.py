@@ -206,6 +206,12 @@ def merged(target: Iterable[Row], source: Iterable[Row], rule: MergeRule) -> Mer
     return Merged(kept, counts["insert"], counts["update"], counts["delete"])
 
 
+def live(source: Iterable[Row], rule: MergeRule) -> list[Row]:
+    """Return the source rows that are not marked as deleted, in the columns that the table keeps."""
+    kept = source if not rule.besides else [row for row in source if not _is_true(row[rule.deleted or ""])]
+    return [{name: row[name] for name in rule.stored(row)} for row in kept]
+
+
 def refuse_repeated(sample: Sequence[Row], rule: MergeRule) -> None:
     """Name keys that the table itself holds in several rows: they cannot be changed as one.
 

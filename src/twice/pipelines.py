@@ -18,6 +18,7 @@ from typing import Any
 
 from twice import placeholders
 from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.data_tests import DataTest, tests_of
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
 from twice.intervals import Moment, Schedule
@@ -51,6 +52,7 @@ class Pipeline:
     columns: ColumnPolicy = NO_CHANGES
     retries: Retries | None = None
     tags: tuple[str, ...] = ()
+    tests: tuple[DataTest, ...] = ()
 
     def __post_init__(self) -> None:
         if self.schedule:
@@ -179,6 +181,7 @@ def pipeline(
     parameters: Mapping[str, Any] | None = None,
     retries: Retries | None = None,
     tags: Sequence[str] = (),
+    tests: Sequence[DataTest] = (),
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Declare a pipeline around the function that transforms its rows.
 
@@ -222,6 +225,7 @@ def pipeline(
             columns=columns,
             retries=retries,
             tags=labels,
+            tests=tests_of(tests),
         )
 
     return declare

@@ -71,6 +71,7 @@ class Plan:
     pending: tuple[Slot, ...] = ()
     prepare: tuple[Prepare, ...] = ()
     stage: Stage | None = None
+    test: Step | None = None
     publish: Step | None = None
     tidy: tuple[Step, ...] = ()
     compares_head: bool = False
@@ -118,7 +119,7 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in order."""
-        return tuple(step for step in (*self.prepare, self.stage, self.publish, *self.tidy) if step)
+        return tuple(step for step in (*self.prepare, self.stage, self.test, self.publish, *self.tidy) if step)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for people's scripts."""

@@ -153,7 +153,7 @@ class Project:
         for pipeline in found.values():
             for target in (pipeline.target, *_read_by(pipeline)):
                 self._check_store(target, pipeline)
-            matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
+            matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name, pipeline.tests)
         return found
 
     def _check_store(self, target: Target, pipeline: Pipeline) -> None:
@@ -285,7 +285,7 @@ class Project:
 
     def job(self, pipeline: Pipeline, slot: Slot) -> Job:
         """Return what the executor needs to fill a slot of a pipeline."""
-        matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name)
+        matrix.check(pipeline.pattern, self.kind(pipeline.target.store), pipeline.name, pipeline.tests)
 
         def rows(inputs: Mapping[str, Inputs], run: Run) -> Any:
             whole = self._callable(pipeline)
@@ -305,6 +305,7 @@ class Project:
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
+            tests=pipeline.tests,
             sibling=lambda other: self.job(pipeline, other),
             tell=self.announce,
             reads=reads_of(pipeline.sources.values()),

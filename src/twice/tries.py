@@ -6,7 +6,7 @@ The type of an error says what may have happened to the data, and that decides:
     the outcome is unknown    try again: a run asks the store first
     others were faster        try again, planned anew
     busy, held                later; it does not count as a try
-    a person is needed        never: a misspelt project, rows that are no longer vouched for, a foreign ledger
+    a person is needed        never: a misspelt project, rows that fail a test, a receipt that is invalidated, a foreign ledger
 
 Tries come in two kinds. Some follow at once, seconds apart, in the same invocation. The others are *due*: their time is
 recorded in the ledger, and `twice retry` takes them with what the first try was asked for.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from twice.errors import Busy, Fenced, Held, Misuse, NotIdempotent, Overtaken, Waiting
+from twice.errors import Busy, DataTestsFailed, Fenced, Held, Misuse, NotIdempotent, Overtaken, Waiting
 from twice.intervals import parse_length
 from twice.runs import digest
 
@@ -106,6 +106,8 @@ def verdict(error: BaseException) -> str:
     """Say whether a run that ended so is tried again, later without counting it, or never."""
     if isinstance(error, Busy | Held | Waiting):
         return LATER
-    if isinstance(error, Misuse | NotIdempotent) or (isinstance(error, Fenced) and not isinstance(error, Overtaken)):
+    if isinstance(error, Misuse | NotIdempotent | DataTestsFailed):
+        return NEVER
+    if isinstance(error, Fenced) and not isinstance(error, Overtaken):
         return NEVER
     return AGAIN if isinstance(error, Exception) else NEVER

@@ -26,6 +26,7 @@ LAYERS = (
         "merges",
         "statements",
         "rules",
+        "data_tests",
         "asides",
         "caches",
         "session_settings",

@@ -62,8 +62,8 @@ def unreached(reached, *, with_spark):
 
 
 def pass_over_a_table(make):
-    """Backfill, restore, give back, take over."""
-    world = make()
+    """Backfill rows that are tested, restore, give back, take over."""
+    world = make(columns={"tests": [twice.not_null("id")]})
     for day in (DAY, NEXT):
         world.put(day, [day])
     twice.backfill(world.pipeline, DAY, "2024-09-22", project=world.project)

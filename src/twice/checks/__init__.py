@@ -21,6 +21,7 @@ from twice.checks.records import disagreements, open_attempts, owner
 from twice.checks.seen import Ledger, Seen, ledger_of, seen_by
 from twice.checks.starts import starting_versions
 from twice.checks.tables import dropped_tables, stale_views, store_troubles
+from twice.checks.tested import broken_tests, miscounted_slots
 from twice.errors import Misuse, TwiceError
 from twice.explain import explain
 from twice.findings import NOTICE, WRONG, Finding
@@ -113,6 +114,8 @@ def _of(
     yield from troubles
     is_whole = not any(trouble.check == "files" for trouble in troubles)
     yield from _repeated(store, seen, asked, report, is_whole=is_whole)
+    yield from miscounted_slots(seen)
+    yield from _tested(store, seen, asked, report, is_whole=is_whole)
 
 
 def _linted(project: Project, pipeline: Pipeline, now: datetime, asked: Asked, report: Report) -> Iterator[Finding]:
@@ -160,12 +163,24 @@ def _repeated(store: Store, seen: Seen, asked: Asked, report: Report, *, is_whol
     name, columns = seen.pipeline.target.name, unique_columns(seen.pipeline.pattern)
     if not columns or not seen.sight.exists or not isinstance(store, FindsRepeats):
         return
-    if asked.quick and store.needs_spark_for_repeats(name):
+    if asked.quick and store.needs_spark_to_count(name):
         report.left_out.append(f"duplicates in {seen.target}, which only Spark can count (--quick)")
     elif not is_whole:
         report.left_out.append(f"duplicates in {seen.target}, of which files are missing")
     else:
         yield from duplicates(seen, columns, store.repeats(name, columns, SAMPLE))
+
+
+def _tested(store: Store, seen: Seen, asked: Asked, report: Report, *, is_whole: bool) -> Iterator[Finding]:
+    name, tests = seen.pipeline.target.name, seen.pipeline.tests
+    if not any(test.named for test in tests) or not seen.sight.exists or not isinstance(store, FindsRepeats):
+        return
+    if asked.quick and store.needs_spark_to_count(name):
+        report.left_out.append(f"tests of {seen.target}, which only Spark can answer (--quick)")
+    elif not is_whole:
+        report.left_out.append(f"tests of {seen.target}, of which files are missing")
+    else:
+        yield from broken_tests(seen, store.answers(name, tests))
 
 
 __all__ = ["Asked", "Report", "look_over"]

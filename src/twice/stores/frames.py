@@ -117,12 +117,12 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
 
     if schema:
         rows = _computed(rows, schema)
-    found = {column: kind for column, kind in _kinds(schema_text(rows)).items() if column not in besides}
+    found = {column: kind for column, kind in kinds_of(schema_text(rows)).items() if column not in besides}
     if not schema:
         refuse_look_alikes(found, (), work.name)
         return rows, Fit(found)
     left = left_to_table(rows.columns, schema)
-    table = {column: kind for column, kind in _kinds(schema).items() if column not in left}
+    table = {column: kind for column, kind in kinds_of(schema).items() if column not in left}
     fits = fit(found, table, work.columns, work.name)
     struct = StructType.fromJson({"type": "struct", "fields": [_field(*column) for column in fits.columns.items()]})
     columns = [
@@ -222,8 +222,8 @@ def with_columns_of(rows: DataFrame, schema: str) -> DataFrame:
     )
 
 
-def _kinds(schema: str) -> dict[str, Any]:
-    """Return the types alone: what a table says of the parts of a nested column is no part of its type."""
+def kinds_of(schema: str) -> dict[str, Any]:
+    """Return the columns of a schema with their types alone: what a table says of the parts of a nested column is no part of its type."""
     return {field["name"]: field["type"] for field in _nullable(json.loads(schema))["fields"]}
 
 

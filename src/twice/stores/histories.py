@@ -90,7 +90,7 @@ class Histories(KeepsHistory):
         whole = self.read(work.name) if editions.whole else None
         becomes = merging.from_history(history, source, rule, editions, whole)
         staged: Staged = self.stage_merge(work, becomes, MergeRule(rule.keys, deleted=merging.GONE), layout)
-        return replace(staged, rows=source.given)
+        return replace(staged, rows=source.given, answers=merging.answers(source, rule))
 
     def history_beside(self: Any, name: str) -> str:
         """Name the table that keeps the change rows of another, or nothing if there is none."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twice import merges
-from twice.abilities import Editions
+from twice.abilities import Answers, Editions
 from twice.errors import NotPublished
 from twice.merges import (
     MergeRule,
@@ -22,6 +22,7 @@ from twice.merges import (
 )
 from twice.sight import state_named
 from twice.slices import quoted
+from twice.stores.answering import by_spark
 from twice.stores.preparing import BATCH, KEYS_SENT_AT_MOST, Source, any_null, digest_of, is_unordered, joined_digest
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class Changes:
 def live(rows: DataFrame, rule: MergeRule) -> DataFrame:
     """Return the rows of a first load: what is marked as deleted is not there."""
     return stored(rows.where(~_is_gone(rows, rule)), rule) if rule.besides else rows
+
+
+def answers(source: Source, rule: MergeRule) -> Answers:
+    """Answer tests of the rows of a merge that are not marked as deleted; they are computed and kept already."""
+    return lambda tests: by_spark(live(source.rows, rule), tests)
 
 
 def stored(rows: DataFrame, rule: MergeRule) -> DataFrame:

@@ -80,17 +80,24 @@ def without_spark(paths: Sequence[str], keys: Sequence[str], sample: int) -> Rep
 
 
 def _keys_of(path: str, number: int, keys: Sequence[str]) -> Any:
-    """Read the keys of one file, with the file's number; a column that it lacks is NULL."""
+    """Read the keys of one file, with the file's number."""
+    import pyarrow as pa
+
+    table = columns_of(path, keys)
+    return table.append_column(_FILE, pa.repeat(pa.scalar(number, pa.int32()), table.num_rows))
+
+
+def columns_of(path: str, names: Sequence[str]) -> Any:
+    """Read some columns of one file; one that it lacks is NULL."""
     import pyarrow as pa
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
-    there = [key for key in keys if key in file.schema_arrow.names]
-    table = file.read(columns=there)
-    for key in keys:
-        if key not in there:
-            table = table.append_column(key, pa.nulls(table.num_rows))
-    return table.select(list(keys)).append_column(_FILE, pa.repeat(pa.scalar(number, pa.int32()), table.num_rows))
+    table = file.read(columns=[name for name in names if name in file.schema_arrow.names])
+    for name in names:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(file.metadata.num_rows))
+    return table.select(list(names))
 
 
 def _files_of(table: Any, row: Mapping[str, Any], keys: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:

@@ -227,6 +227,14 @@ class Transaction:
         rows: Any = self._log.createDataFrame(snapshot, files, False, self._none)
         return DataFrame(rows, self._spark)
 
+    def staged(self, actions: Any) -> DataFrame:
+        """Return the rows of the files that actions add, in the columns that the table will have by this transaction."""
+        added = self._seq([action for action in _each(actions) if _is(action, "AddFile")])
+        will_be = self._delta.DummySnapshot(
+            self._log.logPath(), self._log, self._txn.metadata(), self._none, self._none
+        )
+        return self.frame(added, Start(will_be))
+
     def start(self, version: int) -> Start:
         """Return an older version that this transaction will start from."""
         return Start(self._log.getSnapshotAt(version, self._none, self._none, False))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from twice.abilities import LookBack, Rows, Staged, Work
@@ -17,6 +18,7 @@ from twice.faults import reach
 from twice.merges import MergeRule, changes_text
 from twice.sight import NO_TABLE
 from twice.stores import frames, merging, preparing
+from twice.stores.answering import by_spark
 from twice.stores.delta.jvm import HeldFile, Start, Transaction, rows_of
 from twice.stores.delta.staging import Stages, Written
 
@@ -32,6 +34,13 @@ class MergesRows(Stages):
         transaction, rows = self._opened_for(work, rows, base, besides=rule.besides)
         transaction.let_rows_be_marked()
         source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
+        staged = self._stage_changes(work, transaction, source, rule, layout)
+        return replace(staged, answers=merging.answers(source, rule))
+
+    def _stage_changes(
+        self, work: Work, transaction: Transaction, source: preparing.Source, rule: MergeRule, layout: Sequence[str]
+    ) -> Staged:
+        """Find what the rows of a merge change, and write it."""
         if not transaction.exists:
             return self._inserted(work, transaction, merging.live(source.rows, rule), layout, source)
         if work.compares_head:
@@ -44,7 +53,7 @@ class MergesRows(Stages):
             return replace(staged, notes=notes)
         self._refuse_blank_texts(changes.upserts, transaction.partition_columns)
         actions = self._changed(work, transaction, files, changes, rule) or transaction.merge(
-            changes.rows, source.meets(rule, "t", "s"), rule.stored(rows.columns), merging.ACTION
+            changes.rows, source.meets(rule, "t", "s"), rule.stored(source.rows.columns), merging.ACTION
         )
         reach("delta.files.written")
         staged = Staged(source.given, handle=Written(transaction, actions, "rows"), notes=notes)
@@ -117,9 +126,11 @@ class MergesRows(Stages):
         transaction, rows = self._opened_for(work, rows)
         source = preparing.prepared(rows, rule, transaction.partition_columns or layout)
         if not transaction.exists:
-            return self._inserted(work, transaction, source.rows, layout, source)
+            staged = self._inserted(work, transaction, source.rows, layout, source)
+            return replace(staged, answers=merging.answers(source, rule))
         _, target = self._searched(transaction, source, preparing.since(look_back, rows))
-        return self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
+        staged = self._inserted(work, transaction, merging.missing(source, target, rule), layout, source)
+        return replace(staged, answers=merging.answers(source, rule))
 
     def stage_draft(
         self, work: Work, base: int, batches: Sequence[Rows], rule: MergeRule, layout: Sequence[str]
@@ -156,7 +167,8 @@ class MergesRows(Stages):
         reach("delta.files.written")
         handle = Written(transaction, actions, "rows", starts_from=base, new=new)
         notes = changes.replay_notes(source.given, base)
-        return Staged(source.given, handle=handle, notes=notes, batches=source.batches)
+        answers = partial(by_spark, changes.upserts)
+        return Staged(source.given, handle=handle, notes=notes, batches=source.batches, answers=answers)
 
     def _fitted(self, work: Work, transaction: Transaction, batches: Sequence[Rows], rule: MergeRule) -> list[Any]:
         """Make each batch fit what the table is after those before it; the table's columns change once."""

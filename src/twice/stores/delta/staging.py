@@ -11,14 +11,17 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from twice.abilities import Rows, Staged, Work
+from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict, Misuse, NotPublished
 from twice.faults import reach
 from twice.slices import quoted
 from twice.stores import footers, frames
+from twice.stores.answering import by_spark
 from twice.stores.delta import catalog
 from twice.stores.delta.jvm import AddedFile, Transaction
 from twice.stores.delta.partitions import NULL, partition_name
@@ -112,7 +115,8 @@ class Stages(ABC):
         filled = {partition_name(file.partition, partition_by) for file in added}
         partitions = tuple(sorted(filled)) if "partitionOverwriteMode" in options else ()
         handle = Written(transaction, actions, scope, options.get("replaceWhere", ""))
-        staged = Staged(sum(map(self._rows_in(work), added)), 0, partitions, handle)
+        answers = partial(_answers, transaction, actions, handle.predicate)
+        staged = Staged(sum(map(self._rows_in(work), added)), 0, partitions, handle, answers=answers)
         self._refuse_blanks(work, staged, rows, added, partition_by)
         return staged
 
@@ -158,6 +162,12 @@ class Stages(ABC):
 
     def _version_folder(self, work: Work) -> str:
         return os.path.join(self.table(work.name), DATA, work.attempt)
+
+
+def _answers(transaction: Transaction, actions: Any, predicate: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+    """Answer tests of the rows that a transaction writes; of files that it writes anew the rows outside its slice are of others."""
+    rows = transaction.staged(actions)
+    return by_spark(rows.where(predicate) if predicate else rows, tests)
 
 
 def _unlink(path: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from twice import session_settings
@@ -38,6 +39,7 @@ from twice.abilities import (
     Work,
 )
 from twice.caches import content_of_files, told_apart
+from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
 from twice.explain import explain
 from twice.faults import reach
@@ -45,6 +47,7 @@ from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import quoted
 from twice.stores import finding, footers, frames, manifest, merging, repeats
+from twice.stores.answering import by_spark
 from twice.stores.beside import Beside
 from twice.stores.delta import catalog, inspecting, log, named_files, sql_views, upkeep
 from twice.stores.delta.jvm import Transaction, locked
@@ -162,7 +165,11 @@ class DeltaStore(
         )
         count = footers.row_count([path for path in paths if path.endswith(".parquet") and "_delta_log" not in path])
         member = Member(os.path.relpath(folder, table), slot=work.slot, rows=count, files=files)
-        return Staged(count, handle=NewVersion(member, keep))
+        return Staged(count, handle=NewVersion(member, keep), answers=partial(self._answers_of, folder))
+
+    def _answers_of(self, folder: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Answer tests of a table that no view names yet."""
+        return by_spark(self.engine.spark.read.format("delta").load(folder), tests)
 
     def read_version(self, name: str, member: Member) -> Rows:
         """Read a version with Delta's own reader."""
@@ -350,7 +357,11 @@ class DeltaStore(
         """Count keys with Spark, and find the commits that brought them in the log."""
         return inspecting.with_writers(repeats.by_spark(self.read(name), keys, sample), self.table(name))
 
-    def needs_spark_for_repeats(self, name: str) -> bool:
+    def answers(self, name: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Answer tests with Spark."""
+        return by_spark(self.read(name), tests)
+
+    def needs_spark_to_count(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
 

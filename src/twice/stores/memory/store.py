@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import islice, product
 from typing import Any, ClassVar
 
 from twice import merges
 from twice.abilities import (
+    Answers,
     Appends,
     Difference,
     Editions,
@@ -44,6 +46,7 @@ from twice.abilities import (
     Work,
     label_taken,
 )
+from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict
 from twice.faults import reach
 from twice.merges import MergeRule
@@ -51,6 +54,7 @@ from twice.runs import Receipt, filled_by_another
 from twice.sight import NO_TABLE, POINTS_AT, REPLACED, Past, Sight, State, state_named
 from twice.slices import Slice, missing_column, unknown_column
 from twice.stores import editions as kept_names
+from twice.stores.answering import by_rows
 from twice.stores.memory.tables import Batch, Edition, Row, Version, with_label
 from twice.stores.memory.views import Views, passed_by
 
@@ -135,25 +139,25 @@ class MemoryStore(
     def stage_table(self, work: Work, rows: Rows) -> Staged:
         """Hold the rows that will be the whole table."""
         kept = self._fitted(work, rows)
-        return Staged(len(kept), handle=("table", kept))
+        return Staged(len(kept), handle=("table", kept), answers=partial(by_rows, kept))
 
     def stage_slice(self, work: Work, rows: Rows, bounds: Slice) -> Staged:
         """Hold the rows that will replace the slice."""
         kept = self._fitted(work, rows)
         outside = sum(not bounds.holds(row) for row in kept)
-        return Staged(len(kept), outside, handle=("slice", kept, bounds))
+        return Staged(len(kept), outside, handle=("slice", kept, bounds), answers=partial(by_rows, kept))
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Hold the rows, and name their partitions."""
         kept = self._fitted(work, rows)
         filled = sorted({partition_of(row, columns) for row in kept})
-        return Staged(len(kept), partitions=tuple(filled), handle=("slot", kept))
+        return Staged(len(kept), partitions=tuple(filled), handle=("slot", kept), answers=partial(by_rows, kept))
 
     def stage_append(self, work: Work, rows: Rows, lineage: str | None, check: Slice | None) -> Staged:
         """Hold the rows to be added; every row here knows its slot, with or without lineage."""
         kept = self._fitted(work, self.labelled(rows, lineage, work.slot) if lineage else rows)
         outside = sum(not check.holds(row) for row in kept) if check else 0
-        return Staged(len(kept), outside, handle=("slot", kept))
+        return Staged(len(kept), outside, handle=("slot", kept), answers=partial(by_rows, kept))
 
     def stage_taken(self, work: Work, rows: Rows, check: Slice | None, leaving: Leaving | None) -> Staged:
         """Hold the rows to be added, and what leaves with them."""
@@ -164,7 +168,7 @@ class MemoryStore(
         if leaving:
             leaving.refuse_unknown(sum(row.get(leaving.column) is None for row in kept))
         outside = sum(not check.holds(row) for row in kept) if check else 0
-        return Staged(len(kept), outside, handle=("take", kept, leaving))
+        return Staged(len(kept), outside, handle=("take", kept, leaving), answers=partial(by_rows, kept))
 
     def keep_beside(self, name: str, label: str, body: bytes) -> None:
         """Keep a body in a dictionary."""
@@ -209,7 +213,7 @@ class MemoryStore(
         counts = (after.inserted, after.updated, after.deleted)
         notes = (merges.changes_text(*counts, len(source)),)
         handle = ("merge", list(after.rows), now.number) if any(counts) else None
-        return Staged(len(source), handle=handle, notes=notes)
+        return Staged(len(source), handle=handle, notes=notes, answers=_live(source, rule))
 
     def past(self, name: str) -> Past:
         """Return all versions: memory keeps them."""
@@ -231,7 +235,8 @@ class MemoryStore(
             rows = merges.merged((row for _, row in widened), source, rule).rows
         changed = merges.changed_by_key((row for _, row in start.rows), rows, rule.keys)
         notes = (merges.replay_text(*changed, sum(counts), state_named(base)),)
-        return Staged(sum(counts), handle=("draft", list(rows), base), batches=tuple(counts), notes=notes)
+        handle = ("draft", list(rows), base)
+        return Staged(sum(counts), handle=handle, batches=tuple(counts), notes=notes, answers=_new(rows, start))
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Assign an older version's rows as the next version."""
@@ -271,7 +276,7 @@ class MemoryStore(
         else:
             made = [row for row in stay if merges.key_of(row, rule.keys) not in touched]
             made += [row for row in after if merges.key_of(row, rule.keys) in touched]
-        return Staged(len(source), handle=("merge", made, now.number))
+        return Staged(len(source), handle=("merge", made, now.number), answers=_live(source, rule))
 
     def _keep(self, table: str, name: str, rows: Sequence[Row]) -> None:
         self._history.setdefault(table, {})[name] = Batch(tuple(rows), kept_names.now())
@@ -297,7 +302,8 @@ class MemoryStore(
         known = {merges.key_of(row, rule.keys) for row in searched}
         new = [row for row in source if merges.key_of(row, rule.keys) not in known]
         notes = (merges.changes_text(len(new), 0, 0, len(source)),)
-        return Staged(len(source), handle=("merge", [*there, *new], now.number) if new else None, notes=notes)
+        handle = ("merge", [*there, *new], now.number) if new else None
+        return Staged(len(source), handle=handle, notes=notes, answers=partial(by_rows, source))
 
     def _widened(self, now: Version, source: Sequence[Row], besides: Sequence[str] = ()) -> list[tuple[str, Row]]:
         """Return the rows that are there, with the columns that the source adds."""
@@ -447,7 +453,11 @@ class MemoryStore(
         found = (row for row in self.read(name) if all(str(row[key]) == text for key, text in values.items()))
         return list(islice(found, limit))
 
-    def needs_spark_for_repeats(self, name: str) -> bool:
+    def answers(self, name: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Look at the rows."""
+        return by_rows(self.read(name), tests)
+
+    def needs_spark_to_count(self, name: str) -> bool:
         """Lists are counted here."""
         return False
 
@@ -526,6 +536,17 @@ class MemoryStore(
             changed = replace(now, number=number, rows=kept, ended=ended, gone=frozenset(gone), holds=holds)
             changed = replace(changed, columns=columns)
             self._append(name, replace(changed, outside=f"version {number}", data_version=number))
+
+
+def _live(source: Sequence[Row], rule: MergeRule) -> Answers:
+    """Answer tests of the rows of a merge that are not marked as deleted."""
+    return lambda tests: by_rows(merges.live(source, rule), tests)
+
+
+def _new(rows: Sequence[Row], start: Version) -> Answers:
+    """Answer tests of the rows that a draft changes in the version that it starts from."""
+    before = [row for _, row in start.rows]
+    return lambda tests: by_rows([row for row in rows if row not in before], tests)
 
 
 def _state(version: Version) -> State:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from twice.abilities import PointedAt, PointsAtVersions, Rows, Staged, Store, UnitesTables, Work
 from twice.errors import Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, Slot
 from twice.sight import POINTS_AT, Sight
+from twice.stores.answering import by_rows
 from twice.stores.memory.tables import Edition, Tables, United, Version, with_label
 
 
@@ -20,7 +22,7 @@ class Views(Tables, Store, PointsAtVersions, UnitesTables):
     def stage_version(self, work: Work, rows: Rows, keep: int | None) -> Staged:
         """Hold rows that will never change again."""
         kept = self._fitted(work, rows)
-        return Staged(len(kept), handle=("version", kept, keep))
+        return Staged(len(kept), handle=("version", kept, keep), answers=partial(by_rows, kept))
 
     def versions(self, name: str) -> list[PointedAt]:
         """List what the name can point at, oldest first."""

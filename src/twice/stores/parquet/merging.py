@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from twice.abilities import LookBack, Rows, Staged, Work
 from twice.errors import Conflict
@@ -16,6 +17,7 @@ from twice.merges import MergeRule, changes_text
 from twice.sight import NO_TABLE
 from twice.stores import footers, frames, merging, preparing
 from twice.stores import manifest as log
+from twice.stores.answering import by_spark
 from twice.stores.manifest import DataFile, Manifest
 from twice.stores.parquet.staging import Scope, Stages
 
@@ -26,6 +28,19 @@ class MergesRows(Stages):
     def stage_merge(self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]) -> Staged:
         """Write anew the partitions in which a row changes, and the rows that are inserted."""
         base, source, scope = self._merge_source(work, rows, rule, layout)
+        staged = self._stage_changes(work, base, source, scope, rule, layout)
+        return replace(staged, answers=merging.answers(source, rule))
+
+    def _stage_changes(
+        self,
+        work: Work,
+        base: Manifest,
+        source: preparing.Source,
+        scope: Scope,
+        rule: MergeRule,
+        layout: Sequence[str],
+    ) -> Staged:
+        """Find what the rows of a merge change, and write it."""
         if not base.files:
             return self._stage_merged(work, merging.live(source.rows, rule), scope, layout, source)
         schema = frames.schema_text(merging.stored(source.rows, rule))
@@ -58,7 +73,8 @@ class MergesRows(Stages):
         kept = merging.without(self._rows_of(work.name, touched, schema), changes, rule)
         written = kept.unionByName(changes.upserts)
         staged = self._stage_merged(work, written, scope, layout, source, self._rows_after(work.name, touched, changes))
-        return replace(staged, notes=changes.replay_notes(source.given, base), batches=source.batches)
+        notes = changes.replay_notes(source.given, base)
+        return replace(staged, notes=notes, batches=source.batches, answers=partial(by_spark, changes.upserts))
 
     def stage_missing(
         self, work: Work, rows: Rows, rule: MergeRule, look_back: LookBack | None, layout: Sequence[str]
@@ -66,10 +82,12 @@ class MergesRows(Stages):
         """Write the rows whose key no file holds yet."""
         base, source, scope = self._merge_source(work, rows, rule, layout)
         if not base.files:
-            return self._stage_merged(work, source.rows, scope, layout, source)
+            staged = self._stage_merged(work, source.rows, scope, layout, source)
+            return replace(staged, answers=merging.answers(source, rule))
         target = self._rows_of(work.name, base.files, frames.schema_text(source.rows))
         searched = merging.within(target, source.bounds, preparing.since(look_back, source.rows))
-        return self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
+        staged = self._stage_merged(work, merging.missing(source, searched, rule), scope, layout, source)
+        return replace(staged, answers=merging.answers(source, rule))
 
     def _merge_source(
         self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str]

@@ -12,10 +12,12 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from twice.abilities import Rows, Staged, Work
+from twice.data_tests import Answer, DataTest
 from twice.faults import reach
 from twice.sight import NO_TABLE
 from twice.slices import ColumnSlice, Slice
@@ -23,6 +25,7 @@ from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
 from twice.stores import footers, frames
 from twice.stores import manifest as log
+from twice.stores.answering import of_files
 from twice.stores.durable import sync_file, sync_folders
 from twice.stores.manifest import DataFile, Manifest
 
@@ -120,8 +123,16 @@ class Stages(ABC):
         if isinstance(bounds, ColumnSlice) and not footers.all_within(paths, bounds):
             outside = frames.stray_count(self._rows_of(work.name, files, frames.schema_text(rows)), condition)
         partitions = tuple(sorted({file.partition for file in files if file.partition}))
-        handle = Written(scope, files, frames.schema_text(rows))
-        return Staged(footers.row_count(paths), outside, partitions, handle)
+        schema = frames.schema_text(rows)
+        answers = partial(self._answers, work.name, files, schema)
+        return Staged(footers.row_count(paths), outside, partitions, Written(scope, files, schema), answers=answers)
+
+    def _answers(
+        self, name: str, files: Sequence[DataFile], schema: str, tests: Sequence[DataTest]
+    ) -> Sequence[Answer]:
+        """Answer tests of the rows of some files."""
+        paths = [os.path.join(self.table(name), file.path) for file in files]
+        return of_files(paths, frames.kinds_of(schema), tests, lambda: self._rows_of(name, files, schema))
 
     def _staging(self, work: Work) -> str:
         return os.path.join(self.table(work.name), DATA, work.attempt)

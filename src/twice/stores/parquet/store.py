@@ -40,6 +40,7 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
+from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt, new_attempt
@@ -48,6 +49,7 @@ from twice.sources.listing import is_hidden, spark_path
 from twice.sources.marking import content_hash
 from twice.stores import finding, footers, frames, repeats
 from twice.stores import manifest as log
+from twice.stores.answering import of_files
 from twice.stores.beside import Beside
 from twice.stores.durable import sync_file
 from twice.stores.histories import Histories, name_of
@@ -301,7 +303,7 @@ class ParquetStore(
     def repeats(self, name: str, keys: Sequence[str], sample: int) -> Repeats:
         """Count keys in this process while the table is small enough, else with Spark."""
         table = self.table(name)
-        if self.needs_spark_for_repeats(name):
+        if self.needs_spark_to_count(name):
             found = repeats.by_spark(self.read(name), keys, sample)
         else:
             found = repeats.without_spark(self.files(name), keys, sample)
@@ -318,7 +320,18 @@ class ParquetStore(
         ]
         return replace(found, sample=tuple(shown))
 
-    def needs_spark_for_repeats(self, name: str) -> bool:
+    def answers(self, name: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Answer tests in this process while the table is small enough, else with Spark."""
+        return of_files(self.files(name), self._kinds(name), tests, lambda: self.read(name))
+
+    def _kinds(self, name: str) -> Mapping[str, str]:
+        """Return the columns of a table, or of all tables that a view names, with their types."""
+        current = log.newest(self.table(name))
+        members = [member.schema or self.schema_of(f"{name}/{member.name}") for member in current.members]
+        schemas = filter(None, members if current.is_view else [current.schema])
+        return {column: kind for schema in schemas for column, kind in frames.kinds_of(schema).items()}
+
+    def needs_spark_to_count(self, name: str) -> bool:
         """A large table is counted by Spark."""
         there = [path for path in self.files(name) if os.path.exists(path)]
         return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK

@@ -216,6 +216,13 @@ def _value(name: str, fits: Fitted) -> sql.Composable:
     return sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)
 
 
+def live(relation: sql.Composable, rule: MergeRule, fits: Fitted) -> sql.Composable:
+    """Return the source rows that are not marked as deleted, one a key, in the columns that the table keeps."""
+    return sql.SQL("(select {} from {} s where not {})").format(
+        _columns(fits.types), one_a_key(relation, rule, fits), is_gone(rule, fits.source, "s")
+    )
+
+
 def is_gone(rule: MergeRule, types: Mapping[str, str], of: str) -> sql.Composable:
     """Return whether a row is marked as deleted, read as Spark would cast the mark."""
     if not rule.besides:

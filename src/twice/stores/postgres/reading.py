@@ -16,8 +16,9 @@ from psycopg import errors, sql
 from psycopg.rows import dict_row
 
 from twice.abilities import Repeated, Repeats, Trouble
+from twice.data_tests import SAMPLE, Answer, DataTest, NotNull, check_columns
 from twice.errors import NotPublished
-from twice.stores import finding
+from twice.stores import answering, finding
 from twice.stores.postgres import arrow, bookkeeping, proofs, tasks
 from twice.stores.postgres.connections import Connection, begin, comma, connected, fixed, one, readable
 from twice.stores.postgres.kinds import Column, arrow_type, kind_of
@@ -140,6 +141,45 @@ def repeats(url: str, name: Name, keys: Sequence[str], sample: int) -> Repeats:
         query = sql.SQL("select * from ({}) groups order by rows desc, {} limit {}")
         found = connection.execute(query.format(groups, listed, sql.Literal(sample))).fetchall()
     return Repeats(count, int(rows), tuple(Repeated(dict(zip(keys, row, strict=False)), row[-1]) for row in found))
+
+
+def answers(url: str, name: Name, tests: Sequence[DataTest]) -> list[Answer]:
+    """Answer tests of a whole table."""
+    with connected(url) as connection, readable(name.table):
+        begin(connection)
+        return answered(connection, name.sql, [one.name for one in _columns(connection, name)], tests)
+
+
+def answered(
+    connection: Connection, relation: sql.Composable, columns: Sequence[str], tests: Sequence[DataTest]
+) -> list[Answer]:
+    """Answer tests of a relation in one statement, and show rows of those that are broken in one each."""
+    check_columns(tests, columns)
+    found = [_plain(answering.expression(test, _quote)) for test in answering.asked(tests)]
+    values = one(connection.execute(sql.SQL("select {} from {} rows").format(comma(found), relation))) if found else ()
+    return answering.with_rows(tests, values, lambda test: _broken(connection, relation, test))
+
+
+def _broken(connection: Connection, relation: sql.Composable, test: DataTest) -> list[Mapping[str, Any]]:
+    lacks = _plain(answering.lacks([_quote(name) for name in test.named]))
+    if isinstance(test, NotNull):
+        query = sql.SQL("select * from {} rows where {} limit {}").format(relation, lacks, sql.Literal(SAMPLE))
+        return list(connection.cursor(row_factory=dict_row).execute(query).fetchall())
+    keys = comma(column(name) for name in test.named)
+    several = sql.SQL("select {0}, count(*) from {1} rows where not ({2}) group by {0} having count(*) > 1")
+    query = several.format(keys, relation, lacks) + sql.SQL(" order by count(*) desc, {} limit {}").format(
+        keys, sql.Literal(SAMPLE)
+    )
+    return [answering.shown(test.named, row) for row in connection.execute(query).fetchall()]
+
+
+def _plain(text: str) -> sql.Composed:
+    """Return a text of SQL as it is; a brace in the name of a column asks for no part."""
+    return sql.SQL(text.replace("{", "{{").replace("}", "}}")).format()
+
+
+def _quote(name: str) -> str:
+    return column(name).as_string(None)
 
 
 def rows_with(url: str, name: Name, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:

@@ -14,17 +14,20 @@ from dataclasses import replace
 
 from psycopg import sql
 
-from twice.abilities import Editions, Leaving, LookBack, Rows, Staged, Work
+from twice.abilities import Answers, Editions, Leaving, LookBack, Rows, Staged, Work
+from twice.data_tests import Answer, DataTest
 from twice.errors import Misuse
 from twice.faults import reach
 from twice.merges import MergeRule
 from twice.slices import Slice, missing_column
+from twice.stores import answering
 from twice.stores.postgres import (
     bookkeeping,
     conditions,
     merging,
     misfits,
     periods,
+    reading,
     targets,
     tasks,
     versions,
@@ -94,7 +97,7 @@ class Stager:
             found = connection.execute(sql.SQL("select distinct {} from {} rows").format(texts, given)).fetchall()
         filled = tuple(sorted(conditions.partition_name(columns, row) for row in found))
         change = Change("partitions", self.name, source, fits, partitions=filled)
-        return Staged(source.count, partitions=filled, handle=change)
+        return Staged(source.count, partitions=filled, handle=change, answers=self._answers(source, fits))
 
     def merge(self, rows: Rows, rule: MergeRule) -> Staged:
         """Stage rows that will be merged by key."""
@@ -127,7 +130,8 @@ class Stager:
             if leaving and source.types:
                 self._check_leaving(connection, source, fits, relation, leaving)
         change = Change(how, self.name, source, fits, bounds=bounds, lineage=lineage, leaving=leaving or None)
-        return Staged(source.count, outside, handle=replace(change, place=self.place, keep=keep))
+        handle = replace(change, place=self.place, keep=keep)
+        return Staged(source.count, outside, handle=handle, answers=self._answers(source, fits))
 
     def _check_leaving(
         self, connection: Connection, source: Source, fits: Fitted, relation: sql.Composable, leaving: Leaving
@@ -157,7 +161,21 @@ class Stager:
             if look_back and source.types:
                 merging.check_look_back(connection, relation, look_back, source.types)
         change = Change(how, self.name, source, fits, rule=rule, look_back=look_back, editions=editions, given=given)
-        return Staged(given, handle=change)
+        return Staged(given, handle=change, answers=self._answers(source, fits, rule))
+
+    def _answers(self, source: Source, fits: Fitted, rule: MergeRule | None = None) -> Answers:
+        """Answer tests of the rows as the table will hold them; those of a merge that are marked as deleted are left out."""
+
+        def answers(tests: Sequence[DataTest]) -> Sequence[Answer]:
+            if not source.types:
+                return answering.by_rows((), tests)
+            with connected(self.url) as connection, nothing_lands(self.work.name):
+                begin(connection)
+                given = source.opened(connection)
+                rows = merging.live(given, rule, fits) if rule else merging.cast(given, fits)
+                return reading.answered(connection, rows, list(fits.types), tests)
+
+        return answers
 
     @contextmanager
     def _rehearsed(

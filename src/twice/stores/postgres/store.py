@@ -47,6 +47,7 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
+from twice.data_tests import Answer, DataTest
 from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.runs import Receipt
@@ -351,7 +352,14 @@ class PostgresStore(
 
         return reading.repeats(self._url, table, keys, sample)
 
-    def needs_spark_for_repeats(self, name: str) -> bool:
+    def answers(self, name: str, tests: Sequence[DataTest]) -> Sequence[Answer]:
+        """Let the server answer tests."""
+        table = self._name(name)
+        from twice.stores.postgres import reading
+
+        return reading.answers(self._url, table, tests)
+
+    def needs_spark_to_count(self, name: str) -> bool:
         """The server counts."""
         return False
 
