@@ -587,6 +587,15 @@ class FindsRepeats(Protocol):
 
 
 @runtime_checkable
+class KnowsColumns(Protocol):
+    """Can name the columns of a table without starting a JVM. No pattern needs it; a plan is refused early by it."""
+
+    @abstractmethod
+    def column_names(self, name: str) -> Sequence[str]:
+        """Return the columns of a table, none if it is not there."""
+
+
+@runtime_checkable
 class FindsRows(Protocol):
     """Can find rows by what they hold. No pattern needs it; a person does."""
 

@@ -7,11 +7,11 @@ one that has another type. The default refuses all three. A column is never drop
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twice.errors import Misuse, NotPublished
+from twice.errors import Misuse, NotPublished, suggestion
 
 ON_NEW = ("fail", "add")
 ON_MISSING = ("fail", "null")
@@ -63,6 +63,37 @@ class Fit:
     def changes_table(self) -> bool:
         """Tell whether the table's own columns change."""
         return bool(self.added or self.widened)
+
+
+@dataclass(frozen=True)
+class NamedColumn:
+    """A column that a declaration names by one of its options; whether rows bring it, and whether the table keeps it."""
+
+    name: str
+    option: str
+    in_rows: bool = True
+    in_table: bool = True
+
+
+def unknown_columns(
+    named: Sequence[NamedColumn], table: Sequence[str], rows: Sequence[str] | None, policy: ColumnPolicy, target: str
+) -> Misuse | None:
+    """Return why named columns cannot be there, or None; `table` is empty if there is none, `rows` None if nothing tells.
+
+    Rows with a column that the table lacks are refused unless columns are added; so one that it lacks is no column.
+    """
+    lacking = {one.name: one for one in named if one.in_rows and rows is not None and one.name not in rows}
+    here = ", ".join(f"{one.name!r} ({one.option})" for one in lacking.values())
+    if lacking:
+        what, there = f"The rows of the source have no column {here}, and the transform adds none.", rows or ()
+    else:
+        asked = [one for one in named if one.in_table and one.name not in table]
+        lacking = {one.name: one for one in asked if table and policy.on_new == "fail"}
+        here = ", ".join(f"{one.name!r} ({one.option})" for one in lacking.values())
+        what, there = f"The table {target} has no column {here}.", table
+    if not lacking:
+        return None
+    return Misuse(what, "A run would be refused, so nothing was started.", suggestion(next(iter(lacking)), there))
 
 
 def fit(rows: Types, table: Types, policy: ColumnPolicy, name: str) -> Fit:

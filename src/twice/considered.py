@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from twice.abilities import KeepsVersions, Store
+from twice.abilities import KeepsVersions, KnowsColumns, Store
+from twice.columns import unknown_columns
 from twice.decide import Asked, Question, decide
-from twice.errors import InputsAbsent, NotPublished, Waiting
+from twice.errors import InputsAbsent, Misuse, NotPublished, Waiting
 from twice.faults import reach
 from twice.fingerprint import Inputs, fingerprint_of, gone_of
 from twice.ingests import intake_of
@@ -62,6 +63,7 @@ class Look:
         self._known: dict[str, dict[str, Receipt]] = {}
         self._sights: dict[str, Sight] = {}
         self._pasts: dict[str, Past] = {}
+        self._columns: dict[str, Sequence[str]] = {}
         self._inputs: dict[str, Mapping[str, Inputs]] = {}
 
     def at(self, job: Job) -> tuple[Sequence[Receipt], Sight]:
@@ -87,6 +89,16 @@ class Look:
         if job.slot.text not in self._inputs:
             self._inputs[job.slot.text] = job.resolve(sight)
         return self._inputs[job.slot.text]
+
+    def unknown_columns(self, job: Job) -> Misuse | None:
+        """Return why columns that are declared by name cannot be there, or None."""
+        if not job.names:
+            return None
+        if job.table not in self._columns:
+            self._columns[job.table] = (
+                self.store.column_names(job.table) if isinstance(self.store, KnowsColumns) else ()
+            )
+        return unknown_columns(job.names, self._columns[job.table], job.brings(), job.columns, job.slot.target.text)
 
     def past(self, table: str) -> Past:
         """Return the versions that a table could be restored to."""
@@ -119,7 +131,10 @@ def consider(job: Job, store: Store, ledger: Ledger, asked: Asked, look: Look | 
         return _decided(job, look, asked, "", known, sight, {}, error)
     reach("inputs.resolved")
     found = _fingerprint(job, inputs, sight)
-    return _decided(job, look, asked, found, known, sight, inputs)
+    considered = _decided(job, look, asked, found, known, sight, inputs)
+    if not considered.plan.skips and (trouble := look.unknown_columns(job)):
+        raise trouble
+    return considered
 
 
 def reconsider(job: Job, store: Store, ledger: Ledger, asked: Asked, before: Considered) -> Considered:

@@ -6,13 +6,13 @@ exists. An outcome is what became of it, if it did not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twice.abilities import Rows
-from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.columns import NO_CHANGES, ColumnPolicy, NamedColumn
 from twice.data_tests import DataTest
 from twice.effects import Outside
 from twice.errors import TwiceError
@@ -37,7 +37,8 @@ class KeepsSteps(Protocol):
 class Job:
     """One slot to fill: what it reads, how it transforms, which pattern protects the write.
 
-    `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
+    `names` are columns that are declared by name, and `brings` tells which ones the rows have, where that is known without
+    Spark. `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
     engine is `under` its name.
     """
 
@@ -51,6 +52,8 @@ class Job:
     rerun_on_code: bool = False
     declares_inputs: bool = True
     columns: ColumnPolicy = NO_CHANGES
+    names: tuple[NamedColumn, ...] = ()
+    brings: Callable[[], Sequence[str] | None] = lambda: None
     tests: tuple[DataTest, ...] = ()
     sibling: Callable[[Slot], Job] | None = None
     tell: Tell = to_nobody

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twice.columns import NamedColumn
 from twice.errors import Misuse, NotPublished, suggestion
 
 Row = Mapping[str, Any]
@@ -59,6 +60,13 @@ class MergeRule:
     def last_wins(self) -> bool:
         """Tell whether of several batches in turn the last row of a key alone tells what becomes of it."""
         return not self.order and not self.insert_only
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns that the rule names."""
+        order = [NamedColumn(self.order, "order=")] if self.order else []
+        deleted = [NamedColumn(self.deleted, "deleted=", in_table=self.soft)] if self.deleted else []
+        return (*(NamedColumn(key, "keys=") for key in self.keys), *order, *deleted)
 
     def stored(self, columns: Iterable[str]) -> list[str]:
         """Return the columns that the table keeps."""

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from twice import placeholders
-from twice.columns import NO_CHANGES, ColumnPolicy
+from twice.columns import NO_CHANGES, ColumnPolicy, NamedColumn
 from twice.data_tests import DataTest, tests_of
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
@@ -34,6 +34,7 @@ from twice.transforms import Sql
 from twice.tries import Retries
 
 ON_CODE_CHANGE = ("show", "rerun")
+_HANDS_ON = (lambda rows: rows).__code__.co_code
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,25 @@ class Pipeline:
     def zone(self) -> str:
         """The zone of the calendar."""
         return self.schedule.zone if self.schedule else "UTC"
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns that the declaration names."""
+        tested = {name: NamedColumn(name, test.text) for test in self.tests for name in test.named}
+        return (*self.pattern.names, *tested.values())
+
+    def brings(self) -> list[str] | None:
+        """Return the columns of the rows as far as the declaration tells them, or None: a function may add any."""
+        source = next(iter(self.sources.values())) if len(self.sources) == 1 else None
+        files = source.files if isinstance(source, Tracked) else source
+        read = None
+        if isinstance(files, Files) and files.schema:
+            read = [*files.declared_columns, *filter(None, [files.file_column])]
+        if isinstance(self.transform, Sql):
+            return self.transform.columns({"rows": read} if read else {})
+        # The code of a function that returns what it is given; a parameter more, such as run, changes nothing of it.
+        hands_on = getattr(getattr(self.transform, "__code__", None), "co_code", None) == _HANDS_ON
+        return read if hands_on else None
 
     @cached_property
     def code(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from twice.abilities import Rows, Staged, Store, Work
+from twice.columns import NamedColumn
 from twice.replays import Draft
 from twice.runs import Receipt, Slot, digest
 from twice.sight import NO_TABLE, Past, Sight
@@ -204,6 +205,10 @@ class Pattern(Protocol):
     @property
     def requires(self) -> tuple[type, ...]:
         """The abilities that a store must have to carry the pattern as configured."""
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns that are declared by their names."""
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -305,6 +305,8 @@ class Project:
             parameters={**pipeline.parameters, **self.engine.zone_fact},
             rerun_on_code=pipeline.on_code_change == "rerun",
             columns=pipeline.columns,
+            names=pipeline.names,
+            brings=pipeline.brings,
             tests=pipeline.tests,
             sibling=lambda other: self.job(pipeline, other),
             tell=self.announce,

@@ -7,6 +7,7 @@ layout it is what counts as the pipeline's code.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,27 @@ class Sql:
     def code_text(self) -> str:
         """What counts as code."""
         return self.statement.normal
+
+    def columns(self, of: Mapping[str, Sequence[str]]) -> list[str] | None:
+        """Return the columns of its rows, given those of its sources, or None where the text alone does not tell."""
+        from sqlglot import exp, parse_one
+        from sqlglot.errors import SqlglotError
+
+        try:
+            query = parse_one(self.statement.normal, dialect="spark")
+        except SqlglotError:
+            return None
+        if not isinstance(query, exp.Select):
+            return None
+        # What else a star may stand for is Spark's to say.
+        others = any(query.find_all(exp.Join, exp.Lateral, exp.Subquery, exp.With, exp.Pivot))
+        table = query.find(exp.Table)
+        whole = of.get(table.name) if table and not others else None
+        found: list[str] = []
+        for one in query.selects:
+            is_plain = isinstance(one, exp.Star) and not any(one.args.values())
+            found += (whole or [""]) if is_plain else ["" if one.is_star else one.alias_or_name]
+        return found if all(found) else None
 
     def __call__(self, rows: Any = None, /, *, run: Run | None = None, **named: Any) -> DataFrame:
         """Run the query over the only source, `rows`, or over sources of other names."""

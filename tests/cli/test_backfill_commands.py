@@ -47,7 +47,7 @@ def devices(rows):
 
 
 @twice.pipeline(source=twice.files("in/{execution_date}.json", schema="id string", ready="next"),
-                target="memory:lake/patient", pattern=twice.data_overwrite(slice="day"), **DAYS)
+                target="memory:lake/patient", pattern=twice.data_overwrite(slice="id"), **DAYS)
 def patient(rows):
     return rows
 """

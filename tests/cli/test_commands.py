@@ -251,7 +251,7 @@ def test_doctor_finds_all_that_a_run_needs(twice, home):
     assert (said.code, " NO " in said.out) == (0, False)
     checks = twice("doctor", "--output", "json").json["checks"]
     names = ["python", "java", "pyspark", "project", "pipelines", "jvm packages", "postgresql"]
-    names += ["ledger", "disk", "targets"]
+    names += ["ledger", "disk", "pipeline visits"]
     assert [check["name"] for check in checks] == names
 
 
@@ -264,6 +264,39 @@ def test_doctor_names_what_is_not_there(twice, home, monkeypatch):
     assert re.search(r"^java +NO +Java was not found\. Install Java 17", said.out, re.MULTILINE)
     assert re.search(r"^pipelines +NO +visits\.py, line \d+: ModuleNotFoundError", said.out, re.MULTILINE)
     assert re.search(r"^python +ok ", said.out, re.MULTILINE)
+
+
+NAMES_NO_COLUMN = """
+import twice
+
+SOURCE = twice.files("landing/*.csv", schema="id int, day date")
+SLICE = twice.data_overwrite(slice="dya")
+
+
+@twice.pipeline(every="1 day", start="2024-10-07", target="parquet:lake/first", pattern=SLICE, source=SOURCE)
+def first(rows):
+    return rows
+
+
+@twice.pipeline(target="parquet:lake/second", pattern=twice.merger(keys=["ids"]), source=SOURCE)
+def second(rows):
+    return rows
+"""
+
+
+def test_names_of_columns_that_are_none_are_found_without_a_jvm(twice, home):
+    (home.folder / "pipelines/more.py").write_text(NAMES_NO_COLUMN)
+    (home.folder / "landing").mkdir(exist_ok=True)
+    (home.folder / "landing/a.csv").write_text("id,day\n1,2024-10-07\n")
+    said = twice("doctor")
+    assert said.code == 2
+    told = " ".join(said.out.split())
+    assert "have no column 'dya' (slice=), and the transform adds none." in told
+    assert "have no column 'ids' (keys=), and the transform adds none." in told
+    assert re.search(r"^pipeline visits +ok ", said.out, re.MULTILINE)
+    for words in (("plan", "first", "--at", DAY), ("run", "first", "--at", DAY), ("plan", "second"), ("run", "second")):
+        said = twice(*words)
+        assert (said.code, "Did you mean" in said.err) == (2, True)
 
 
 # ------------------------------------------------------------------ plan

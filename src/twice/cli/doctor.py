@@ -9,12 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import click
 
+from twice.abilities import KnowsColumns
 from twice.cli.opening import no_project
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.columns import unknown_columns
 from twice.errors import Misuse, TwiceError
+from twice.pipelines import Pipeline
 from twice.project import Project
 
 _JAVA = 17
@@ -52,13 +56,21 @@ def doctor_command(folder: str | None, output: str) -> int:
         _check("postgresql", lambda: _postgresql(project)),
         _check("ledger", lambda: _ledger(project)),
         _check("disk", lambda: _disk(str(project.root))),
-        _check("targets", lambda: _targets(project)),
+        *(_check(f"pipeline {one.name}", partial(_pipeline, project, one)) for one in _readable(project)),
     ]
     if output == "json":
         print_json({"checks": [asdict(check) for check in checks]})
     else:
         print_table(["check", "", "found"], [[c.name, "ok" if c.fine else "NO", c.found] for c in checks], empty="")
     return 0 if all(check.fine for check in checks) else 2
+
+
+def _readable(project: Project) -> list[Pipeline]:
+    """Return the pipelines, none if they cannot be read: that is told already."""
+    try:
+        return list(project.pipelines.values())
+    except TwiceError:
+        return []
 
 
 def _check(name: str, look: Callable[[], str]) -> Check:
@@ -143,13 +155,16 @@ def _disk(place: str) -> str:
     return f"{free / 1e9:,.0f} GB free"
 
 
-def _targets(project: Project) -> str:
-    seen = []
-    for pipeline in project.pipelines.values():
-        sight = project.store(pipeline.target.store).look(pipeline.target.name)
-        if sight.owner not in ("", project.ledger.id):
-            raise Misuse(
-                f"{pipeline.target.text} belongs to another ledger.", fix="See twice ledger rebuild and twice adopt."
-            )
-        seen.append(f"{pipeline.target.text} {'at version ' + str(sight.version) if sight.exists else 'not made yet'}")
-    return ", ".join(seen) or "none yet"
+def _pipeline(project: Project, pipeline: Pipeline) -> str:
+    """Say where the target of a pipeline is; refuse one of another ledger, and names of columns that are none."""
+    store, target = project.store(pipeline.target.store), pipeline.target
+    sight = store.look(target.name)
+    if sight.owner not in ("", project.ledger.id):
+        raise Misuse(f"{target.text} belongs to another ledger.", fix="See twice ledger rebuild and twice adopt.")
+    there = store.column_names(target.name) if isinstance(store, KnowsColumns) and pipeline.names else ()
+    trouble = unknown_columns(pipeline.names, there, pipeline.brings(), pipeline.columns, target.text)
+    if trouble:
+        raise trouble
+    return "; ".join(
+        [f"{target.text} {f'at version {sight.version}' if sight.exists else 'not made yet'}", *pipeline.warnings]
+    )

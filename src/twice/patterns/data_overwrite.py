@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from twice.abilities import ReplacesPartitions, ReplacesSlices, ReplacesTable, Rows, Staged, Work
+from twice.columns import NamedColumn
 from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.placeholders import render
@@ -54,6 +55,12 @@ class DataOverwrite(OnTarget):
         if self.slice or self.where:
             return (ReplacesSlices,)
         return (ReplacesPartitions,) if self.partitions else (ReplacesTable,)
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns that tell a slot's rows."""
+        sliced = (NamedColumn(self.slice, "slice="),) if self.slice else ()
+        return (*sliced, *(NamedColumn(name, "partitions=") for name in self.partitions))
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from twice.abilities import InsertsMissing, LookBack, Rows, Staged, Work
+from twice.columns import NamedColumn
 from twice.errors import Misuse
 from twice.intervals import parse_length
 from twice.merges import MergeRule
@@ -50,6 +51,13 @@ class DedupInsert(OnTarget):
             )
         if self.window:
             parse_length(self.window)
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns of the rule, that of the window, and those that lay a new table out."""
+        layout = (NamedColumn(name, "partitioned_by=", in_table=False) for name in self.partitioned_by)
+        window = (NamedColumn(self.on, "on="),) if self.on else ()
+        return (*self.rule.names, *window, *layout)
 
     @property
     def requires(self) -> tuple[type, ...]:

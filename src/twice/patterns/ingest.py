@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from twice.abilities import KeepsBeside, Rows, Staged, TakesIn, Work
+from twice.columns import NamedColumn
 from twice.errors import Misuse
 from twice.patterns.dedup_insert import DedupInsert
 from twice.patterns.merger import Merger
@@ -67,6 +68,11 @@ class Ingest(OnTarget):
     def requires(self) -> tuple[type, ...]:
         """A store that can add to its one slot, and keeps marks beside the table."""
         return (TakesIn, KeepsBeside) if self.adds else (*self.inner.requires, KeepsBeside)
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """Those of the inner pattern."""
+        return self.inner.names
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from twice.abilities import (
     UnitesTables,
     Work,
 )
+from twice.columns import NamedColumn
 from twice.errors import Misuse
 from twice.patterns.data_overwrite import rows_of_others
 from twice.patterns.merger import Merger
@@ -61,6 +62,11 @@ class KeyedPartition(_KeyedContainer):
     """
 
     by: str = "slot"
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The column that the pattern itself fills."""
+        return (NamedColumn(self.by, "by=", in_rows=False),)
 
     @property
     def requires(self) -> tuple[type, ...]:

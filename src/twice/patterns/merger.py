@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from twice.abilities import Merges, Rows, Staged, Work
+from twice.columns import NamedColumn
 from twice.merges import MergeRule
 from twice.patterns.on_target import OnTarget
 from twice.plans import Loss, Stage, Step
@@ -37,6 +38,12 @@ class Merger(OnTarget):
 
     rule: MergeRule
     partitioned_by: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns of the rule, and those that lay a new table out."""
+        layout = (NamedColumn(name, "partitioned_by=", in_table=False) for name in self.partitioned_by)
+        return (*self.rule.names, *layout)
 
     @property
     def requires(self) -> tuple[type, ...]:

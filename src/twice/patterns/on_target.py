@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from twice.abilities import Staged, Work
+from twice.columns import NamedColumn
 from twice.plans import Loss, Prepare
 from twice.replays import Draft
 from twice.runs import Slot
@@ -23,6 +24,11 @@ class OnTarget:
     takes_in: ClassVar[bool] = False
     adds_up: ClassVar[bool] = True
     keep_days: int = 0
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """There are none."""
+        return ()
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from twice.abilities import Editions, KeepsHistory, KeepsVersions, Merges, Rows, Staged, Work
+from twice.columns import NamedColumn
 from twice.errors import Misuse
 from twice.merges import MergeRule
 from twice.patterns.merger import deleted_rows
@@ -69,6 +70,12 @@ class StatefulMerger(OnTarget):
     def keeps_history(self) -> bool:
         """Tell whether change rows are kept."""
         return self.form == "history"
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The columns of the rule, and those that lay a new table out."""
+        layout = (NamedColumn(name, "partitioned_by=", in_table=False) for name in self.partitioned_by)
+        return (*self.rule.names, *layout)
 
     @property
     def requires(self) -> tuple[type, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from twice.abilities import Appends, ReplacesSlices, Rows, Staged, TransactsTables, Work
+from twice.columns import NamedColumn
 from twice.errors import Misuse, NotPublished
 from twice.patterns.on_target import OnTarget
 from twice.plans import Stage, Step
@@ -52,6 +53,11 @@ class TransactionalWriter(OnTarget):
         if self.tables:
             return (TransactsTables,)
         return (Appends, ReplacesSlices) if self.lineage else (Appends,)
+
+    @property
+    def names(self) -> tuple[NamedColumn, ...]:
+        """The column that the pattern itself fills."""
+        return (NamedColumn(self.lineage, "lineage=", in_rows=False),) if self.lineage else ()
 
     @property
     def conditions(self) -> tuple[str, ...]:

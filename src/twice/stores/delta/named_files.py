@@ -92,19 +92,31 @@ def writers(table: str, paths: Iterable[str]) -> dict[str, Commit]:
     return found
 
 
+def columns(table: str) -> list[str]:
+    """Return the columns of the table as it is now, none if it is not there."""
+    schema = _metadata(table).get("schemaString") if commit_versions(table) else None
+    return [str(field["name"]) for field in json.loads(schema)["fields"]] if schema else []
+
+
 def _property(table: str, name: str) -> str:
     """Return a property of the table as it is now, or nothing."""
+    return str(dict(_metadata(table).get("configuration") or {}).get(name, ""))
+
+
+def _metadata(table: str) -> Mapping[str, Any]:
+    """Return what the log says of the table as it is now, or nothing."""
     checkpoints = checkpoints_of(table)
     newest = max(checkpoints, default=NO_TABLE)
     for version in reversed([one for one in commit_versions(table) if one > newest]):
         with open(os.path.join(log_folder(table), f"{version:020}.json"), encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith('{"metaData"'):
-                    return str(json.loads(line)["metaData"].get("configuration", {}).get(name, ""))
+                    found: Mapping[str, Any] = json.loads(line)["metaData"]
+                    return found
     for path in checkpoints.get(newest, ()):
         for metadata in actions_kept(path, "metaData"):
-            return str(dict(metadata["configuration"] or {}).get(name, ""))
-    return ""
+            return metadata
+    return {}
 
 
 def _files_at(table: str, checkpoint: int, commits: Iterable[int]) -> set[str]:

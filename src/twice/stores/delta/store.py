@@ -22,6 +22,7 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
+    KnowsColumns,
     LiveAttempts,
     Merges,
     Opening,
@@ -82,6 +83,7 @@ class DeltaStore(
     UnitesTables,
     FindsRepeats,
     FindsRows,
+    KnowsColumns,
     Inspects,
 ):
     """Delta tables under one root, or in Spark's catalog."""
@@ -364,6 +366,10 @@ class DeltaStore(
     def needs_spark_to_count(self, name: str) -> bool:
         """A table of Delta is read by Delta."""
         return True
+
+    def column_names(self, name: str) -> Sequence[str]:
+        """Return the columns that the log lists."""
+        return [] if self._view(name) else named_files.columns(self.table(name))
 
     def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
         """Let Delta's own reader find the rows."""

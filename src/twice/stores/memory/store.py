@@ -28,6 +28,7 @@ from twice.abilities import (
     KeepsBeside,
     KeepsHistory,
     KeepsVersions,
+    KnowsColumns,
     Leaving,
     LiveAttempts,
     LookBack,
@@ -74,6 +75,7 @@ class MemoryStore(
     TransactsTables,
     FindsRepeats,
     FindsRows,
+    KnowsColumns,
 ):
     """Tables as lists in this process."""
 
@@ -445,6 +447,10 @@ class MemoryStore(
             for rows in several[:sample]
         )
         return Repeats(len(several), sum(map(len, several)), shown)
+
+    def column_names(self, name: str) -> Sequence[str]:
+        """Return the columns of the newest version."""
+        return self._newest(name).columns
 
     def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
         """Compare texts: in memory a column has no type."""

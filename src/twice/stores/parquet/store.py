@@ -23,6 +23,7 @@ from twice.abilities import (
     InsertsMissing,
     Inspects,
     KeepsVersions,
+    KnowsColumns,
     LiveAttempts,
     Merges,
     NamesFiles,
@@ -84,6 +85,7 @@ class ParquetStore(
     UnitesTables,
     FindsRepeats,
     FindsRows,
+    KnowsColumns,
     Inspects,
     NamesFiles,
 ):
@@ -335,6 +337,10 @@ class ParquetStore(
         """A large table is counted by Spark."""
         there = [path for path in self.files(name) if os.path.exists(path)]
         return footers.row_count(there) > repeats.ROWS_WITHOUT_SPARK
+
+    def column_names(self, name: str) -> Sequence[str]:
+        """Return the columns that the newest manifest lists."""
+        return list(self._kinds(name))
 
     def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
         """Search the files in this process; those of a view are read by Spark."""

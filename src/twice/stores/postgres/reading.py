@@ -182,6 +182,12 @@ def _quote(name: str) -> str:
     return column(name).as_string(None)
 
 
+def column_names(url: str, name: Name) -> list[str]:
+    """Return the columns of a table, none if it is not there."""
+    with connected(url) as connection, readable(name.table):
+        return [one.name for one in bookkeeping.columns_of(connection, name)]
+
+
 def rows_with(url: str, name: Name, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
     """Find rows by what they hold; a text that is no value of a column's type is in no row."""
     with connected(url) as connection, readable(name.table):

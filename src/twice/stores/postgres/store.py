@@ -26,6 +26,7 @@ from twice.abilities import (
     Inspects,
     KeepsBeside,
     KeepsHistory,
+    KnowsColumns,
     Leaving,
     LiveAttempts,
     LookBack,
@@ -76,6 +77,7 @@ class PostgresStore(
     UnitesTables,
     FindsRepeats,
     FindsRows,
+    KnowsColumns,
     Inspects,
     GrantsRoles,
 ):
@@ -362,6 +364,13 @@ class PostgresStore(
     def needs_spark_to_count(self, name: str) -> bool:
         """The server counts."""
         return False
+
+    def column_names(self, name: str) -> Sequence[str]:
+        """Return the columns that the server lists."""
+        table = self._name(name)
+        from twice.stores.postgres import reading
+
+        return reading.column_names(self._url, table)
 
     def rows_with(self, name: str, values: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
         """Let the server find the rows."""
