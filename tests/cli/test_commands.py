@@ -90,7 +90,7 @@ def test_the_version_is_told(twice):
         (("ledger", "rebild"), "rebild"),
         (("run", "visits", "--dew"), "No such option"),
         (("run", "visits", "--output", "xml"), "'xml' is not one of"),
-        (("plan",), "Missing argument"),
+        (("plan",), "Which pipeline"),
         (("backfill", "visits"), "Missing option"),
     ],
 )

@@ -1,7 +1,6 @@
 """A column that a declaration names and that cannot be there is told before Spark starts."""
 
 import json
-from datetime import date
 
 import pytest
 
@@ -129,11 +128,3 @@ def test_a_delta_table_tells_its_columns_without_spark(tmp_path):
         line = {"add": {"path": "f"}} if fields is None else metadata
         (table / f"_delta_log/{version:020}.json").write_text(json.dumps(line, separators=(",", ":")) + "\n")
     assert named_files.columns(str(table)) == ["id", "day"]
-
-
-@pytest.mark.parametrize("store", ["memory"])
-def test_stores_name_the_columns_of_a_table(tmp_path, store):
-    world = World(tmp_path / "world", store)
-    assert not world.store.column_names(world.target)
-    world.fill_by_hand([{"id": "a", "day": date(2024, 9, 20)}])
-    assert sorted(world.store.column_names(world.target)) == ["day", "id"]

@@ -3,7 +3,7 @@
 import pytest
 
 import twice
-from twice.errors import NotPublished
+from twice.errors import Misuse, NotPublished
 from worlds import needing
 
 DAY, NEXT = "2024-09-20", "2024-09-21"
@@ -161,3 +161,15 @@ def test_a_merge_with_deletion_vectors_adds_a_column_too(make_world):
     world.put_rows("2024-09-22", [{"id": "b", "day": NEXT, "n": 3}])
     assert world.run("2024-09-22").notes[0] == "inserted 0, updated 1, deleted 0, left alone 0"
     assert world.table_rows("id", "n") == [("a", 1), ("b", 3), ("c", 2)]
+
+
+def test_a_store_names_the_columns_of_a_table_and_a_plan_refuses_others(make_world):
+    world = make_world(pattern=twice.transactional_writer())
+    assert not world.store.column_names(world.target)
+    world.put("2024-09-20", ["a"])
+    world.run("2024-09-20")
+    assert sorted(world.store.column_names(world.target)) == ["day", "id"]
+    misspelt = world.twin(pattern=twice.data_overwrite(slice="dya"))
+    misspelt.put("2024-09-21", ["b"])
+    with pytest.raises(Misuse, match=r"has no column 'dya' \(slice=\)"):
+        twice.plan(misspelt.pipeline, at="2024-09-21", project=misspelt.project)
