@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twice import jars, session_settings
+from twice import interrupts, jars, session_settings
 from twice.errors import Misuse
 from twice.explain import explain
 from twice.masks import NAMES_A_SECRET
@@ -82,6 +82,7 @@ class Engine:
         """The session, started now if need be."""
         with self._starting:
             if self._spark is None:
+                interrupts.check()
                 self._spark = self._start()
         if self._working_for_slot and not session_settings.is_held(self._spark):
             session_settings.hold(self._spark)
@@ -102,7 +103,7 @@ class Engine:
             with session_settings.watched():
                 yield
         finally:
-            if work.were is not None and self._spark is not None:
+            if work.were is not None and self._spark is not None and not interrupts.asked():
                 _set_job_names(self._spark, work.were)
             work.name, work.were = before, None
 
@@ -125,7 +126,8 @@ class Engine:
     def stop(self) -> None:
         """Stop a session that this engine started."""
         if self._spark is not None and not self._brought:
-            self._spark.stop()
+            if not interrupts.asked():  # else its JVM is gone
+                self._spark.stop()
             self._spark = None
         self._logging.close()
 
@@ -144,7 +146,7 @@ class Engine:
             builder = builder.config(name, value)
         log = self.log_file
         log.parent.mkdir(parents=True, exist_ok=True)
-        with _errors_to(log):
+        with _errors_to(log), interrupts.kept():
             try:
                 _start_jvm({name: value for name, value in conf.items() if name not in self.settings.secret_spark_conf})
                 self._logging.enter_context(_queries_logged_to(log))

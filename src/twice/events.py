@@ -10,7 +10,7 @@ ledger (see `signals.lineage`).
     started       work on a slot has begun; the attempt has its name
     published     its rows are visible and recorded
     skipped       there was nothing to do, or a twin did it
-    failed        it ended without a publish that is known; `state` says failed, refused or unknown
+    failed        it ended without a publish that is known; `state` says failed, refused, interrupted or unknown
     retried       a failed run is tried again, now or at a recorded time
     dead          the last allowed try failed, and the run was set aside
     quarantined   rows were set aside with a reason

@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from twice import ingests, session_settings
+from twice import ingests, interrupts, session_settings
 from twice.abilities import NamesFiles, Rows, Staged, Store, Work
 from twice.considered import Considered, Look, Part, consider, reconsider
 from twice.data_tests import Scope, gate
@@ -89,6 +89,7 @@ def execute(
         Fenced: The store is not as it was, or not ours.
         Busy: Another attempt works on the slot.
     """
+    interrupts.check()
     asked = asked or Asked()
     if not asked.following and _go_on(job, store, ledger, look):
         look = None
@@ -116,11 +117,15 @@ def execute(
 def _refusals_recorded(job: Job, ledger: Ledger) -> Iterator[None]:
     """Let people find in the ledger why a slot was not begun."""
     try:
-        yield
+        with interrupts.first():
+            yield
     except Waiting:
         raise  # like a skip it leaves no trace: a scheduler may ask every minute
+    except KeyboardInterrupt as stop:
+        _record_refusal(job, ledger, _interruption(job.slot, stop), "interrupted")
+        raise
     except (NotPublished, Fenced) as error:
-        _record_refusal(job, ledger, error)
+        _record_refusal(job, ledger, error, _state_after(error))
         if isinstance(error, BadFile):
             ingests.note_bad_file(ledger, job.slot, error)
         raise
@@ -174,15 +179,29 @@ def _who() -> str:
         return f"uid {os.getuid()}"
 
 
-def _record_refusal(job: Job, ledger: Ledger, error: TwiceError) -> None:
+def _interruption(slot: Slot, stop: KeyboardInterrupt, *, publishing: bool = False) -> TwiceError:
+    """Return what is true of a slot whose run was interrupted, and let those who see the interrupt know it too."""
+    what = f"The run of {slot.pipeline} {slot.label} was interrupted."
+    fix = "Run the slot again: it asks the store first."
+    error = (
+        OutcomeUnknown(what, "It is unknown whether the slot was published.", fix)
+        if publishing
+        else NotPublished(what, "Nothing was published, and the target is as it was.", fix)
+    )
+    interrupts.tell(f"{slot.pipeline} {slot.label}: {error.why}", unknown=publishing)
+    stop.add_note(str(error))
+    return error
+
+
+def _record_refusal(job: Job, ledger: Ledger, error: TwiceError, state: str) -> None:
     """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
     slot = job.slot
     record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
     attempt = ""
     with suppress(NotPublished):
         attempt = ledger.intend(record).attempt
-        ledger.end(attempt, _state_after(error), str(error))
-    job.tell(job.failed(attempt, 0, _state_after(error), error))
+        ledger.end(attempt, state, str(error))
+    job.tell(job.failed(attempt, 0, state, error))
 
 
 def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") -> Outcome:
@@ -268,16 +287,27 @@ class _Attempt:
         self.name = ""
         self.effects: dict[Slot, Mapping[str, Effect]] = {}
         self.intake: Intake | None = None
+        self.publishing = False
 
     def work(self, considered: Considered) -> Outcome:
-        """Take the slot's lease, then plan, stage and publish until the store gives an answer."""
+        """Take the slot's lease, then plan, stage and publish until the store gives an answer, which is recorded.
+
+        It can be interrupted while it plans and stages.
+        """
+        with interrupts.held_back():
+            outcome = self._work(considered)
+            if interrupts.asked():
+                interrupts.tell(f"{self.job.slot.pipeline} {self.job.slot.label}: The slot is {outcome.state}.")
+        return outcome
+
+    def _work(self, considered: Considered) -> Outcome:
         self.fingerprint = considered.fingerprint
         self.name = self.ledger.intend(self._record(considered.plan)).attempt
         reach("intended")
         generation = considered.plan.generation
         self.job.tell(self.job.started(self.name, generation, considered.plan.reason))
         try:
-            with ExitStack() as leases:
+            with interrupts.first(), ExitStack() as leases:
                 leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
                 leases.enter_context(self.job.under(self.name))
                 self._wait_for_target()
@@ -287,19 +317,27 @@ class _Attempt:
             self._end("skipped", error.what)
             self.job.tell(replace(self.job.started(self.name, generation, error.what), kind="published"))
             raise
+        except KeyboardInterrupt as stop:
+            interruption = _interruption(self.job.slot, stop, publishing=self.publishing)
+            self._failed(generation, "unknown" if self.publishing else "interrupted", interruption)
+            raise
         except TwiceError as error:
-            self._end(_state_after(error), str(error))
-            self.job.tell(self.job.failed(self.name, generation, _state_after(error), error))
+            if isinstance(error, OutcomeUnknown) and interrupts.asked():
+                interrupts.tell(f"{self.job.slot.pipeline} {self.job.slot.label}: {error.what}", unknown=True)
+            self._failed(generation, _state_after(error), error)
             raise
         except Exception as error:
-            self._end("failed", explain(error))
-            self.job.tell(self.job.failed(self.name, generation, "failed", TwiceError(explain(error))))
+            self._failed(generation, "failed", TwiceError(explain(error)))
             raise
         if outcome.quarantined and outcome.state == "published":
             self.job.tell(outcome.set_aside())
         # A twin's receipt bears the twin's name; this is the end of this attempt.
         self.job.tell(replace(outcome.event(), attempt=self.name))
         return outcome
+
+    def _failed(self, generation: int, state: str, error: TwiceError) -> None:
+        self._end(state, str(error))
+        self.job.tell(self.job.failed(self.name, generation, state, error))
 
     def _end(self, state: str, reason: str) -> None:
         """Record the end; a ledger that cannot must not hide how the run really ended."""
@@ -339,7 +377,8 @@ class _Attempt:
         for lost in range(_LOST_COMPARES_AT_MOST):
             if lost == _LOST_COMPARES_BEFORE_LEASE:
                 leases.enter_context(self.ledger.lease(self.job.slot.target.text, self.name))
-            considered = self._considered_now(considered)
+            with interrupts.let_through():
+                considered = self._considered_now(considered)
             plan = considered.plan
             if plan.skips:
                 why = "another attempt published the same inputs meanwhile"
@@ -384,6 +423,7 @@ class _Attempt:
 
     def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
+        self.publishing = False
         self.intake = ingests.intake_of(parts[0].inputs)
         if self.intake:
             ingests.note_claim(self.ledger, self.job.slot, self.intake, self.name)
@@ -400,7 +440,8 @@ class _Attempt:
             leaving=ingests.leaving(self.intake),
         )
         try:
-            staged = self._stage(plan, work, parts)
+            with interrupts.let_through():
+                staged = self._stage(plan, work, parts)
         except Conflict:
             return None
         try:
@@ -408,6 +449,7 @@ class _Attempt:
         except TwiceError:
             self.store.discard(work, staged)
             raise
+        self.publishing = True
         reach("publish.before")
         try:
             said = self.store.publish(work, staged, receipts)
@@ -469,6 +511,9 @@ class _Attempt:
             staged = plan.stage.act(self.store, work, whole)
         except Conflict:
             raise
+        except KeyboardInterrupt:
+            self.store.discard(work, Staged(0))
+            raise
         except TwiceError:
             self.store.discard(work, Staged(0))
             self._look_again_at_files()
@@ -488,7 +533,7 @@ class _Attempt:
                 self._look_again(part.inputs)
             # Asked last: rows of inputs that moved meanwhile would be refused for good.
             judged = replace(judged, notes=judged.notes + self._tested(staged, parts))
-        except TwiceError:
+        except (TwiceError, KeyboardInterrupt):
             self.store.discard(work, staged)
             raise
         if judged.handle is None and staged.handle is not None:

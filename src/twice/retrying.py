@@ -281,7 +281,12 @@ def _taking(project: Project, row: Again, now: datetime) -> Iterator[Again | Non
     with project.ledger.lease(retries.lease_name(row.slot), retries.new_taker()):
         taken = retries.take(project.ledger, _with_generation(project, row), now, per_hour(project))
         reach("retry.taken")
-        yield taken
+        try:
+            yield taken
+        except KeyboardInterrupt:
+            if taken:
+                retries.give_back(project.ledger, taken)
+            raise
 
 
 # ---------------------------------------------------------------------- the periodic job

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from twice import interrupts
 from twice.errors import Misuse
 
 if TYPE_CHECKING:
@@ -175,6 +176,8 @@ def _let_go(name: str) -> None:
         if held.attempts:
             return
         del _all_held[name]
+        if interrupts.asked():
+            return  # its JVM is gone
         # A session that was stopped meanwhile has nothing to be given back.
         with suppress(Exception):
             for setting, value in held.before.items():

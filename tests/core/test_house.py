@@ -14,7 +14,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Imports point one way. A layer may import from itself and from the layers before it.
 LAYERS = (
-    ("masks", "errors", "faults", "explain", "light", "confidential", "postgres"),
+    ("masks", "errors", "faults", "interrupts", "explain", "light", "confidential", "postgres"),
     ("intervals", "calls", "http_calls"),
     ("runs", "placeholders", "findings"),
     (

@@ -12,7 +12,7 @@ from importlib import import_module
 
 import click
 
-from twice import __version__
+from twice import __version__, interrupts
 from twice.cli.options import refuse_repeated
 from twice.errors import TwiceError, suggestion
 from twice.masks import mask
@@ -95,6 +95,7 @@ Exit codes:
   0  fine (a skip is fine)           3  outcome unknown: run again, it asks the store
   1  failed, rerun is safe           4  busy, fenced, or a stale plan
   2  usage or project error          5  a check or a proof found something wrong
+  130, 143  interrupted by Ctrl-C or SIGTERM: it says what is true, and rerun is safe
 """
 
 
@@ -108,7 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        result = cli.main(args=given, prog_name="twice", standalone_mode=False)
+        with interrupts.first():
+            result = cli.main(args=given, prog_name="twice", standalone_mode=False)
+            interrupts.check()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -116,8 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        print("\nStopped. Running again is safe.", file=sys.stderr)
-        return 130
+        return _report_interrupt(given)
     except TwiceError as error:
         return _report(error, given)
     except Exception as error:  # noqa: BLE001 - the last place where an error can become a sentence
@@ -150,6 +152,18 @@ def _report(error: TwiceError, given: list[str]) -> int:
     return error.exit_code
 
 
+def _report_interrupt(given: list[str]) -> int:
+    """Say what is true of the slots that were in hand; a question that was answered with no ends a command in the same way."""
+    if not interrupts.asked():
+        print("\nStopped. Running again is safe.", file=sys.stderr)
+        return interrupts.exit_code()
+    why = " ".join(interrupts.told()) or "No slot was in hand."
+    fix = "What was published before stays published. Run the same command again: it goes on where it stopped."
+    _print_error(given, "Interrupted", "The command was interrupted.", why, fix)
+    print(f"\nInterrupted. {why}\n  {fix}", file=sys.stderr)
+    return interrupts.exit_code()
+
+
 def _report_unforeseen(error: Exception, given: list[str]) -> int:
     from twice.explain import explain
 
@@ -169,5 +183,7 @@ def _traceback(error: BaseException) -> None:
 
 
 def entry() -> None:
-    """Entry point of the console script."""
-    sys.exit(main())
+    """Entry point of the console script: one command in a process of its own, so its signals are ours."""
+    with interrupts.handled():
+        code = main()
+    sys.exit(code)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from twice import interrupts
 from twice.backfills import SlotEnd
 from twice.cli.output import say
 from twice.errors import TwiceError, Waiting
@@ -130,6 +131,9 @@ def recorded(project: Project, command: str) -> Iterator[Results]:
         yield results
     except TwiceError as error:
         results.finish(error.exit_code, error)
+        raise
+    except KeyboardInterrupt:
+        results.finish(interrupts.exit_code())
         raise
     except Exception as error:
         results.finish(3, TwiceError(explain(error)))

@@ -42,13 +42,13 @@ class Leases(Tables):
         keeper.start()
         try:
             yield lease
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             self._release(lease)
             raise
         else:
             self._release(lease)
         finally:
-            # A death (BaseException) must leave the lease as a killed process would.
+            # Any other BaseException is a death and must leave the lease as a killed process would.
             stop.set()
 
     def _take(self, lease: Lease) -> None:
@@ -64,7 +64,8 @@ class Leases(Tables):
                 )
             if row and row["attempt"] != lease.attempt:
                 # Its holder is dead or silent. Should it wake up, its own end will be written over this.
-                died = {"reason": "its lease ran out", "ended_at": self.now(db)}
+                why = f"its process ({row['pid']} on {row['host']}) ended" if self.is_over(row) else "its lease ran out"
+                died = {"reason": why, "ended_at": self.now(db)}
                 note_end(db, row["attempt"], "died", died, (OPEN,))
             insert(db, "leases", self._row(lease, now), replacing=["name"])
 

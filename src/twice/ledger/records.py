@@ -9,8 +9,8 @@ from functools import cache
 
 OPEN = "started"
 _DEAD_STATES = ("Z", "X", "x")
-STATES = (OPEN, "published", "skipped", "failed", "refused", "unknown", "died")
-BAD = ("failed", "refused", "unknown", "died")
+STATES = (OPEN, "published", "skipped", "failed", "refused", "interrupted", "unknown", "died")
+BAD = ("failed", "refused", "interrupted", "unknown", "died")
 
 
 @dataclass(frozen=True)

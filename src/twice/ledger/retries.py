@@ -133,6 +133,14 @@ def take(ledger: Ledger, row: Again, now: datetime, per_hour: int) -> Again | No
         return _again(db.execute("SELECT * FROM retries WHERE slot=?", (row.slot,)).fetchone())
 
 
+def give_back(ledger: Ledger, taken: Again) -> None:
+    """Take a try back that was counted and interrupted, unless the row has moved on since."""
+    with ledger.transaction() as db:
+        db.execute(
+            "UPDATE retries SET tries=tries-1 WHERE slot=? AND state=? AND tries=?", (taken.slot, DUE, taken.tries)
+        )
+
+
 def spend(ledger: Ledger, slot: str, now: datetime, per_hour: int) -> bool:
     """Spend one retry of the project's budget, if there is one left."""
     with ledger.transaction() as db:

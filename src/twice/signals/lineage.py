@@ -1,7 +1,7 @@
 """Who is told, in the terms of OpenLineage, what was read and written?
 
 A run that begins work sends START, and then exactly one of COMPLETE (published, or a twin did it), FAIL
-(failed, refused, unknown) and ABORT (died). Its id follows from the attempt's name, so a receiver knows
+(failed, refused, unknown) and ABORT (died, interrupted). Its id follows from the attempt's name, so a receiver knows
 a repeated event when it sees one. What is owed is kept in the ledger:
 
     died after                    what is true                          who makes up for it
@@ -41,7 +41,7 @@ _RUNS = uuid.UUID("8d1f1f0c-6b0e-5f0e-9a5e-7d1c0f2b9a11")
 _PRODUCER = "https://twice.dev/twice"
 _SCHEMA = "https://twice.dev/schemas/slot-run-facet-1.json"
 _LEFT_ALONE_SECONDS = 60.0
-_ENDS_AS = {"published": "COMPLETE", "skipped": "COMPLETE", "died": "ABORT", OPEN: "ABORT"}
+_ENDS_AS = {"published": "COMPLETE", "skipped": "COMPLETE", "died": "ABORT", "interrupted": "ABORT", OPEN: "ABORT"}
 
 
 def is_wanted(settings: Settings) -> bool:
