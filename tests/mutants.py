@@ -813,9 +813,9 @@ def lease_that_never_ends(patch):
 def companions_not_confirmed(patch):
     real = execute._skip
 
-    def alone(plan, store, ledger, job, reason=""):
+    def alone(plan, look, job, reason=""):
         receipts = {job.slot.text: plan.base.receipts[job.slot.text]}
-        return real(replace(plan, base=replace(plan.base, receipts=receipts)), store, ledger, job, reason)
+        return real(replace(plan, base=replace(plan.base, receipts=receipts)), look, job, reason)
 
     patch.setattr(execute, "_skip", alone)
 
@@ -918,8 +918,7 @@ def number_from_the_ledger(patch):
 
     def numbered(question, sight):
         plan = real(question, sight)
-        known = max((one.generation for one in question.known if one.slot == plan.slot.text), default=0)
-        return plan if plan.skips else replace(plan, generation=known + 1)
+        return plan if plan.skips else replace(plan, generation=question.known.get(plan.slot.text, 0) + 1)
 
     patch.setattr(considered, "decide", numbered)
 
@@ -933,8 +932,7 @@ def skip_decided_from_the_ledger(patch):
     real = considered.decide
 
     def trusting(question, sight):
-        same = any(one.fingerprint == question.fingerprint for one in question.known)
-        return real(question, replace(sight, ended={}) if same else sight)
+        return real(question, replace(sight, ended={}) if question.slot.text in question.known else sight)
 
     patch.setattr(considered, "decide", trusting)
 

@@ -20,7 +20,7 @@ from twice.jobs import Job
 from twice.ledger import Ledger
 from twice.plans import Plan, Step
 from twice.replays import named
-from twice.runs import Receipt, Slot
+from twice.runs import Slot
 from twice.sight import Past, Sight
 
 
@@ -60,29 +60,43 @@ class Look:
         self.store = store
         self.ledger = ledger
         self._many = many
-        self._known: dict[str, dict[str, Receipt]] = {}
+        self._known: dict[str, Mapping[str, int]] = {}
+        self._ahead: dict[str, Mapping[str, int]] = {}
         self._sights: dict[str, Sight] = {}
         self._pasts: dict[str, Past] = {}
         self._columns: dict[str, Sequence[str]] = {}
         self._inputs: dict[str, Mapping[str, Inputs]] = {}
+        self._settled: set[str] = set()
 
-    def at(self, job: Job) -> tuple[Sequence[Receipt], Sight]:
-        """Return what the ledger knows of a slot, or of all that it builds on, and what its table holds."""
+    def at(self, job: Job) -> tuple[Mapping[str, int], Sight]:
+        """Return which generations the ledger knows of a slot, and of those that it builds on, and what its table holds."""
         # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
         known = self._known_of(job)
         if job.table not in self._sights:
             self._sights[job.table] = self.store.look(job.table)
-        return known, self._sights[job.table]
+        sight = self._sights[job.table]
+        own = {slot: known[slot] for slot in (job.slot.text,) if slot in known}
+        return ({**own, **self._ahead_of(job.table, known, sight)} if job.pattern.builds_on_all else own), sight
 
-    def _known_of(self, job: Job) -> Sequence[Receipt]:
+    def _known_of(self, job: Job) -> Mapping[str, int]:
         slot, target = job.slot.text, job.slot.target.text
         if not (self._many or job.pattern.builds_on_all):
-            receipt = self.ledger.known(slot)
-            return [receipt] if receipt else []
+            return self.ledger.generations(target, slot)
         if target not in self._known:
-            self._known[target] = {receipt.slot: receipt for receipt, _ in self.ledger.published(target)}
-        known = self._known[target]
-        return list(known.values()) if job.pattern.builds_on_all else [known[slot]] if slot in known else []
+            self._known[target] = self.ledger.generations(target)
+        return self._known[target]
+
+    def _ahead_of(self, table: str, known: Mapping[str, int], sight: Sight) -> Mapping[str, int]:
+        """Return the generations that a table lacks, of all slots that are published to it."""
+        if table not in self._ahead:
+            self._ahead[table] = {slot: number for slot, number in known.items() if number > sight.fence(slot)}
+        return self._ahead[table]
+
+    def settle(self, job: Job) -> None:
+        """Make what was seen of a table outlive a power cut; what this look saw is settled once."""
+        if job.table not in self._settled:
+            self.store.settle(job.table)
+            self._settled.add(job.table)
 
     def inputs(self, job: Job, sight: Sight) -> Mapping[str, Inputs]:
         """Resolve what a slot reads."""
@@ -262,14 +276,14 @@ def _decided(
     look: Look,
     asked: Asked,
     fingerprint: str,
-    known: Sequence[Receipt],
+    known: Mapping[str, int],
     sight: Sight,
     inputs: Mapping[str, Inputs],
     absent: InputsAbsent | Waiting | None = None,
 ) -> Considered:
     intake = intake_of(inputs)
     # A replay that is shown slot by slot took its later slots out of the table; the ledger knows what they were.
-    last = next((one for one in known if one.slot == job.slot.text), None) if asked.following else None
+    last = look.ledger.known(job.slot.text) if asked.following else None
     before = sight.receipt(job.slot.text) or last
     question = Question(
         slot=job.slot,
@@ -280,7 +294,7 @@ def _decided(
         rerun_on_code=job.rerun_on_code,
         ledger_id=look.ledger.id,
         known=known,
-        accepted=look.ledger.accepted(job.accepts),
+        accepted=look.ledger.accepted(job.accepts) if sight.ended else "",
         asked=asked,
         takes_in=intake.news if intake and not intake.nothing else "",
         takes_away=intake.takes_away if intake else "",

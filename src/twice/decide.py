@@ -7,7 +7,7 @@ person accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from twice.errors import (
@@ -54,7 +54,7 @@ class Asked:
 class Question:
     """Everything a decision depends on.
 
-    `known` are receipts that the ledger has: of the slot, or of all slots that it builds on. `takes_in` says
+    `known` are generations that the ledger has: of the slot, and of those it builds on, as far as the store lacks them. `takes_in` says
     what there is that the table lacks, whatever was published before: after a restore it may be the same files again.
     `takes_away` names the rows that leave for them. `gone` says which inputs that the slot was published from are not there any
     more, and `absent` is the error of a slot that cannot be made, since inputs are not there.
@@ -67,7 +67,7 @@ class Question:
     code: str
     rerun_on_code: bool
     ledger_id: str
-    known: Sequence[Receipt]
+    known: Mapping[str, int]
     accepted: str
     asked: Asked
     takes_in: str = ""
@@ -205,21 +205,20 @@ def _check_owner(question: Question, sight: Sight) -> None:
 
 
 def _check_ledger_ahead(question: Question, sight: Sight) -> None:
-    ahead = [receipt for receipt in question.known if receipt.generation > sight.fence(receipt.slot)]
+    ahead = [slot for slot, generation in question.known.items() if generation > sight.fence(slot)]
     if not ahead or question.asked.force:
         return
-    first = min(ahead, key=lambda receipt: receipt.slot)
+    first = min(ahead)
     raise LedgerAhead(
-        f"The ledger knows generation {first.generation} of {Slot.parse(first.slot).label},"
-        f" the store has {sight.fence(first.slot) or 'none'}.",
+        f"The ledger knows generation {question.known[first]} of {Slot.parse(first).label},"
+        f" the store has {sight.fence(first) or 'none'}.",
         "The table was replaced, dropped or brought back from a backup: nothing is guessed.",
         "Use --force to publish the slot again, or twice ledger rebuild to believe the store.",
     )
 
 
 def _check_neighbours(slot: Slot, sight: Sight) -> None:
-    for text in sight.receipts:
-        other = Slot.parse(text)
+    for other, _ in sight.writers:
         if other.target != slot.target:
             raise Misuse(
                 f"The table of {slot.target.text} was published to as {other.target.text}.",
@@ -231,31 +230,32 @@ def _check_neighbours(slot: Slot, sight: Sight) -> None:
                 f"The target {slot.target.text} is written by the pipeline {other.pipeline!r}; {slot.pipeline!r} cannot write it too.",
                 fix=f"Give it a target of its own; a renamed pipeline says was={other.pipeline!r}.",
             )
-        if other.interval and slot.interval and other.part != slot.part and other.interval.overlaps(slot.interval):
-            raise Misuse(
-                f"The slot {slot.shown} overlaps {other.shown}, which was published under another calendar.",
-                fix="Keep `every` and `zone` as they were, or write to a new target.",
-            )
         if bool(other.interval) != bool(slot.interval):
             raise Misuse(
                 f"The target {slot.target.text} holds slots of another kind ({other.shown}).",
                 fix="A pipeline keeps its calendar or its keys; write to a new target.",
             )
+    overlapped = sight.overlapped(slot)
+    if overlapped:
+        raise Misuse(
+            f"The slot {slot.shown} overlaps {overlapped.shown}, which was published under another calendar.",
+            fix="Keep `every` and `zone` as they were, or write to a new target.",
+        )
 
 
 def _check_takes_in(question: Question, sight: Sight) -> None:
     """What an ingest has taken in is told by its marks: a publish without them would have all files come again."""
     name = question.slot.target.text
-    for text, receipt in sight.receipts.items():
-        if receipt.marks and not question.pattern.takes_in:
+    for other, has_marks in sight.writers:
+        if has_marks and not question.pattern.takes_in:
             raise Misuse(
                 f"{name} takes in files, each once; {question.slot.pipeline!r} would publish to it in another way.",
                 "Which files were taken in would not be known any more.",
                 "Go on with track=True, or write to a new target.",
             )
-        if question.pattern.takes_in and not receipt.marks:
+        if question.pattern.takes_in and not has_marks:
             raise Misuse(
-                f"{name} was published to without marks of files ({Slot.parse(text).label}).",
+                f"{name} was published to without marks of files ({other.label}).",
                 "Files whose rows are there would be taken in once more.",
                 "Take files in at a new target, or leave track=True out.",
             )

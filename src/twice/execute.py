@@ -91,8 +91,9 @@ def execute(
     """
     interrupts.check()
     asked = asked or Asked()
-    if not asked.following and _go_on(job, store, ledger, look):
-        look = None
+    look = look or Look(store, ledger)
+    if not asked.following and _go_on(job, look):
+        look = Look(store, ledger)
     with _refusals_recorded(job, ledger):
         considered = consider(job, store, ledger, asked, look)
     plan = considered.plan
@@ -103,14 +104,14 @@ def execute(
             considered = _accept(job, store, ledger, asked, considered)
         plan = considered.plan
     if plan.skips:
-        outcome = _skip(plan, store, ledger, job)
+        outcome = _skip(plan, look, job)
         ingests.note_left(ledger, job.slot, ingests.intake_of(considered.inputs))
         job.tell(outcome.event())
         return outcome
     outcome = _Attempt(job, store, ledger, asked, approve).work(considered)
     if asked.following:
         return outcome
-    return replace(outcome, along=outcome.along + _go_on(job, store, ledger))
+    return replace(outcome, along=outcome.along + _go_on(job, Look(store, ledger)))
 
 
 @contextmanager
@@ -152,22 +153,22 @@ def _accept(job: Job, store: Store, ledger: Ledger, asked: Asked, considered: Co
     return considered
 
 
-def _go_on(job: Job, store: Store, ledger: Ledger, look: Look | None = None) -> tuple[Slot, ...]:
+def _go_on(job: Job, look: Look) -> tuple[Slot, ...]:
     """Show what is left of a replay that is shown slot by slot, whoever began it.
 
     Its first publish took the later slots out of the table. Until they are back nothing else is published.
     """
     done: list[Slot] = []
-    while job.pattern.shows_each and (pending := (look.at(job)[1] if look else store.look(job.table)).pending):
-        look = None
+    while job.pattern.shows_each and (pending := look.at(job)[1].pending):
         if job.sibling is None:
             raise Fenced(
                 f"A replay of {job.slot.target.text} is under way; still missing: {count(len(pending), 'slot')}.",
                 fix="Run its pipeline: any run takes it up.",
             )
         following = job.sibling(Slot.parse(pending[0]))
-        execute(following, store, ledger, Asked(following=True))
+        execute(following, look.store, look.ledger, Asked(following=True))
         done.append(following.slot)
+        look = Look(look.store, look.ledger)
     return tuple(done)
 
 
@@ -204,24 +205,23 @@ def _record_refusal(job: Job, ledger: Ledger, error: TwiceError, state: str) -> 
     job.tell(job.failed(attempt, 0, state, error))
 
 
-def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") -> Outcome:
+def _skip(plan: Plan, look: Look, job: Job, reason: str = "") -> Outcome:
     """Report a skip, and let the ledger catch up with the store if it lags."""
+    ledger = look.ledger
     receipt = plan.base.receipts[job.slot.text]
+    # Companions were published by the same attempt, which may have died before it could say so.
+    together = plan.base.of_attempt(receipt.attempt)
     known = ledger.known(job.slot.text)
     notes = plan.notes
-    _settle_now(store, job)
+    _settle_now(look, job)
     if known != receipt or is_in_trouble(ledger, job.slot.text):
-        # Companions were published by the same attempt, which may have died before it could say so.
-        together = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
-        rows = _rows_of(job, receipt, together)
-        for found in together:
-            notes += _confirmed(ledger, "", found, plan.base.version, rows=rows)
+        others = [found for found in together if found != receipt]
+        notes += _confirmed(ledger, "", receipt, plan.base.version, rows=_rows_of(job, receipt, together), along=others)
         if job.pattern.takes_in:
-            ingests.catch_up(ledger, job.slot, ingests.taken_in(store, job.table, job.slot.text, plan.base))
+            ingests.catch_up(ledger, job.slot, ingests.taken_in(look.store, job.table, job.slot.text, plan.base))
     if job.kept and not ledger.busy(job.slot.text):
         job.kept.sweep((job.slot,))
-    same_publish = [found for found in plan.base.receipts.values() if found.attempt == receipt.attempt]
-    notes += complete(job.outside, ledger, same_publish)
+    notes += complete(job.outside, ledger, together)
     return Outcome(
         state="skipped",
         slot=job.slot,
@@ -237,10 +237,10 @@ def _skip(plan: Plan, store: Store, ledger: Ledger, job: Job, reason: str = "") 
     )
 
 
-def _settle_now(store: Store, job: Job) -> None:
+def _settle_now(look: Look, job: Job) -> None:
     """Complete what follows a publish, in this attempt or in one that died: success says that all is well."""
     try:
-        store.settle(job.table)
+        look.settle(job)
     except Exception as error:
         raise OutcomeUnknown(
             f"{job.slot.label} has its receipt, and what follows the publish could not be completed: {explain(error)}",
@@ -263,10 +263,11 @@ def _confirmed(
     reason: str = "",
     *,
     rows: int | None = None,
+    along: Sequence[Receipt] = (),
 ) -> tuple[str, ...]:
     """Let the ledger know what the store holds. Rows that are visible and proven stay so if it cannot."""
     try:
-        ledger.confirm(attempt, receipt, version, state, reason, rows)
+        ledger.confirm(attempt, receipt, version, state, reason, rows, along)
     except (NotPublished, OSError) as error:
         return (f"the ledger could not record it, and the next run will: {explain(error)}",)
     return ()
@@ -358,7 +359,7 @@ class _Attempt:
             code=self.job.code,
             state=OPEN,
             version_before=plan.base.version if plan.base.exists else None,
-            plan=json.dumps(plan.to_json()),
+            plan=json.dumps(plan.summary()),
             asked=plain(self.asked.lasting),
             parameters=plain(self.job.parameters),
         )
@@ -382,12 +383,13 @@ class _Attempt:
             plan = considered.plan
             if plan.skips:
                 why = "another attempt published the same inputs meanwhile"
-                outcome = _skip(plan, self.store, self.ledger, self.job, why)
+                outcome = _skip(plan, Look(self.store, self.ledger), self.job, why)
                 self._end("skipped", outcome.reason)
                 return outcome
-            for slot in sorted({part.job.slot.text for part in considered.companions} - held):
-                leases.enter_context(self.ledger.lease(slot, self.name))
-                held.add(slot)
+            others = sorted({part.job.slot.text for part in considered.companions} - held)
+            if others:
+                leases.enter_context(self.ledger.leases(others, self.name))
+                held.update(others)
             settled = self._try_without_moved(considered)
             if settled:
                 return settled
@@ -719,14 +721,12 @@ class _Attempt:
     def _finish(
         self, plan: Plan, sight: Sight, found: Receipt, state: str, reason: str, said: tuple[str, ...] = ()
     ) -> Outcome:
-        _settle_now(self.store, self.job)
+        _settle_now(Look(self.store, self.ledger), self.job)
         notes = said + plan.notes
         others = [sight.receipts[slot.text] for slot in plan.companions if slot.text in sight.receipts]
         together = [found, *(other for other in others if other.attempt == found.attempt)]
         rows = _rows_of(self.job, found, together)
-        notes += _confirmed(self.ledger, self.name, found, sight.version, state, reason, rows=rows)
-        for other in others:
-            notes += _confirmed(self.ledger, "", other, sight.version, rows=rows if other in together else None)
+        notes += _confirmed(self.ledger, self.name, found, sight.version, state, reason, rows=rows, along=others)
         if self.intake:
             ingests.catch_up(
                 self.ledger, self.job.slot, ingests.taken_in(self.store, self.job.table, self.job.slot.text, sight)

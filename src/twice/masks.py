@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MASK = "***"
@@ -54,19 +54,32 @@ def hide(value: str) -> str:
 
 def mask(text: str) -> str:
     """Return a text with everything covered that must not be shown."""
-    for value in sorted(_known | _of_environment(), key=len, reverse=True):
-        if value in text:
-            text = text.replace(value, MASK)
-    return _IN_PAIR.sub(_covered, _IN_ADDRESS.sub(_covered, text))
+    return _without(_secrets(), text)
 
 
 def masked(value: Any) -> Any:
     """Return plain values, nested in any way, with every text masked; what JSON does not know becomes a text."""
+    return _masked(_secrets(), value)
+
+
+def _masked(secrets: Sequence[str], value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): masked(part) for name, part in value.items()}
+        return {str(name): _masked(secrets, part) for name, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [masked(part) for part in value]
-    return value if value is None or isinstance(value, bool | int | float) else mask(str(value))
+        return [_masked(secrets, part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float) else _without(secrets, str(value))
+
+
+def _secrets() -> list[str]:
+    """Return what must not be shown, the longest first: one may be a part of another."""
+    return sorted(_known | _of_environment(), key=len, reverse=True)
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    for value in secrets:
+        if value in text:
+            text = text.replace(value, MASK)
+    return _IN_PAIR.sub(_covered, _IN_ADDRESS.sub(_covered, text))
 
 
 def _covered(found: re.Match[str]) -> str:

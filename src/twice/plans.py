@@ -17,6 +17,9 @@ from twice.replays import Draft
 from twice.runs import Receipt, Slot, digest
 from twice.sight import NO_TABLE, Past, Sight
 
+# Of these an attempt keeps the first ones.
+_LISTS, _KEPT = ("companions", "pending", "applied_again", "passed_over"), 10
+
 
 @dataclass(frozen=True)
 class Step:
@@ -140,6 +143,16 @@ class Plan:
             "notes": list(self.notes),
             "hash": self.hash,
         }
+
+    def summary(self) -> dict[str, Any]:
+        """The plan as plain values, with the first of many slots: what is kept of an attempt does not grow with its target."""
+        values, left_out = self.to_json(), {}
+        for place in (values, values["starts_from"] or {}):
+            for name in (name for name in _LISTS if name in place):
+                found = place[name]
+                if found[_KEPT:]:
+                    place[name], left_out[name] = found[:_KEPT], len(found) - _KEPT
+        return {**values, "left_out": left_out}
 
     @property
     def hash(self) -> str:

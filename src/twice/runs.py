@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo
@@ -26,6 +27,7 @@ _ATTEMPT = re.compile(r"[0-9a-f]{8}-\d+-[0-9a-f]{8}")
 _SAFE_IN_SLOT = "/._-"
 _MISREAD = frozenset('\\`"*?{}[]') | {chr(code) for code in range(32)}
 _PART_BYTES = 200
+_SLOTS_REMEMBERED = 100_000
 # By pipeline and target, the zone of the calendar. Only what is shown depends on it.
 _zones: dict[tuple[str, Target], ZoneInfo] = {}
 
@@ -137,16 +139,7 @@ class Slot:
     @classmethod
     def parse(cls, text: str) -> Slot:
         """Read a slot back from its text."""
-        version, *rest = text.split(":", 4)
-        if re.fullmatch(r"v[2-9]\d*", version) and rest:
-            raise Misuse(f"The slot {text!r} was written by a newer Twice.", fix="Upgrade Twice here.")
-        if version != "v1" or len(rest) != 4:  # noqa: PLR2004 - pipeline, store, name, part
-            raise Misuse(f"{text!r} is not a slot.", fix="A slot reads v1:<pipeline>:<store>:<name>:<start>/<end>.")
-        pipeline, store, name, part = rest
-        start, slash, end = part.partition("/")
-        if slash and not part.startswith("key="):
-            return cls(pipeline, Target(store, unquote(name)), Interval.of(start, end))
-        return cls(pipeline, Target(store, unquote(name)), unquote(part.removeprefix("key=")))
+        return _parsed(text)
 
     @property
     def interval(self) -> Interval | None:
@@ -169,6 +162,21 @@ class Slot:
     def shown(self) -> str:
         """The interval, as the clocks of its zone show it, or the key."""
         return self.part.shown_in(self.zone) if isinstance(self.part, Interval) else self.part_text
+
+
+@lru_cache(_SLOTS_REMEMBERED)
+def _parsed(text: str) -> Slot:
+    """Read a slot; a walk over many of them reads each in every look at their table."""
+    version, *rest = text.split(":", 4)
+    if re.fullmatch(r"v[2-9]\d*", version) and rest:
+        raise Misuse(f"The slot {text!r} was written by a newer Twice.", fix="Upgrade Twice here.")
+    if version != "v1" or len(rest) != 4:  # noqa: PLR2004 - pipeline, store, name, part
+        raise Misuse(f"{text!r} is not a slot.", fix="A slot reads v1:<pipeline>:<store>:<name>:<start>/<end>.")
+    pipeline, store, name, part = rest
+    start, slash, end = part.partition("/")
+    if slash and not part.startswith("key="):
+        return Slot(pipeline, Target(store, unquote(name)), Interval.of(start, end))
+    return Slot(pipeline, Target(store, unquote(name)), unquote(part.removeprefix("key=")))
 
 
 def show_slots_in(pipeline: str, target: Target, zone: ZoneInfo) -> None:

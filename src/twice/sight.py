@@ -6,15 +6,18 @@ publishes, skips or refuses is computed from it, never from the ledger alone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import count
+from datetime import datetime
+from functools import cached_property
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any
 
 from twice.errors import Misuse
-from twice.runs import Receipt
+from twice.runs import Receipt, Slot
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 NO_TABLE = -1
@@ -80,12 +83,12 @@ class Sight:
         receipt = self.receipts.get(slot)
         return receipt.generation if receipt else 0
 
-    @property
+    @cached_property
     def changed_outside(self) -> str:
         """Name the newest change that no publish made to rows which are still there, or nothing."""
         return self.outside if set(self.ended) - self.gone else ""
 
-    @property
+    @cached_property
     def pending(self) -> tuple[str, ...]:
         """The slots that a replay has still to show, in order, while it is shown slot by slot.
 
@@ -97,6 +100,51 @@ class Sight:
         if newest is None or (set(newest.pending) & set(self.ended)) - self.gone:
             return ()
         return newest.pending
+
+    @cached_property
+    def writers(self) -> tuple[tuple[Slot, bool], ...]:
+        """One slot of each kind of those that are published here, and whether its receipt names marks of files."""
+        kinds: dict[Any, tuple[Slot, bool]] = {}
+        for slot, receipt in zip(self._slots, self.receipts.values(), strict=True):
+            has_marks = bool(receipt.marks)
+            kinds.setdefault((slot.target, slot.pipeline, bool(slot.interval), has_marks), (slot, has_marks))
+        return tuple(kinds.values())
+
+    def overlapped(self, slot: Slot) -> Slot | None:
+        """Return another published slot that shares a moment with this one, or None."""
+        if slot.interval is None:
+            return None
+        timed, starts, ends_until = self._timed
+        # Of those that begin before its end, from the last one back as long as any ends after its start.
+        for number in reversed(range(bisect_left(starts, slot.interval.end))):
+            if ends_until[number] <= slot.interval.start:
+                return None
+            other = timed[number]
+            if other.part != slot.part and other.interval and other.interval.overlaps(slot.interval):
+                return other
+        return None
+
+    @cached_property
+    def _slots(self) -> tuple[Slot, ...]:
+        return tuple(map(Slot.parse, self.receipts))
+
+    @cached_property
+    def _timed(self) -> tuple[list[Slot], list[datetime], list[datetime]]:
+        """The slots with an interval by their starts, these starts, and for each the latest end up to it."""
+        pairs = sorted(((one.interval, one) for one in self._slots if one.interval), key=lambda pair: pair[0])
+        ends = accumulate((interval.end for interval, _ in pairs), max)
+        return [slot for _, slot in pairs], [interval.start for interval, _ in pairs], list(ends)
+
+    def of_attempt(self, attempt: str) -> list[Receipt]:
+        """Return the receipts of one attempt: those of one publish."""
+        return self._by_attempt.get(attempt, [])
+
+    @cached_property
+    def _by_attempt(self) -> Mapping[str, list[Receipt]]:
+        found: dict[str, list[Receipt]] = {}
+        for receipt in self.receipts.values():
+            found.setdefault(receipt.attempt, []).append(receipt)
+        return found
 
     def check_version(self, name: str, version: int) -> None:
         """Refuse the number of a version that never was; of older ones the store says whether they are kept.

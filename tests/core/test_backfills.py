@@ -1,8 +1,10 @@
 """Which slots does a backfill take, who may work beside it, and where does it go on after a death? On memory, no JVM."""
 
+import json
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -12,9 +14,11 @@ from twice.decide import Asked
 from twice.errors import Busy, Misuse, NotPublished
 from twice.faults import Died, armed, dying_at, recording
 from twice.forecasts import outlook
-from twice.ledger import Ledger
+from twice.ledger.sqlite import SqliteLedger
 from twice.ledger.tallies import tallies
 from twice.project import Project
+from twice.runs import Receipt
+from twice.sources import marking
 from worlds import PlainFiles, World, once_at
 
 DAYS = [f"2024-09-{day}" for day in range(20, 26)]
@@ -374,6 +378,7 @@ SHAPES = {
     "slice": twice.data_overwrite(slice="day"),
     "merger": twice.merger(keys=["id"]),
     "cleaner": twice.fast_metadata_cleaner(period="week"),
+    "cleaner in a year": twice.fast_metadata_cleaner(period="year"),
     "stateful": MERGED,
     "each": twice.stateful_merger(keys=["id"], visible="each"),
     "history": twice.stateful_merger(keys=["id"], form="history"),
@@ -396,8 +401,8 @@ def test_all_corrected_slots_are_read_again_although_the_first_one_takes_the_oth
 
 
 def looked(world, of, monkeypatch):
-    """Count how often inputs are resolved, and tables and receipts of the ledger read, while something is done."""
-    counts = dict.fromkeys(("inputs", "tables", "receipts"), 0)
+    """Count what is asked of inputs, tables and the ledger while something is done."""
+    counts = dict.fromkeys(("inputs", "tables", "settled", "receipts", "transactions", "statements"), 0)
 
     def counted(owner, name, kind):
         real = getattr(owner, name)
@@ -408,12 +413,80 @@ def looked(world, of, monkeypatch):
 
         patched.setattr(owner, name, counting)
 
+    def traced(ledger):
+        db = connect(ledger)
+        db.set_trace_callback(lambda _: counts.update(statements=counts["statements"] + 1))
+        return db
+
+    connect = SqliteLedger._connect
     with monkeypatch.context() as patched:
         counted(PlainFiles, "resolve", "inputs")
         counted(type(world.store), "look", "tables")
-        counted(Ledger, "published", "receipts")
+        counted(type(world.store), "settle", "settled")
+        counted(Receipt, "from_json", "receipts")
+        counted(SqliteLedger, "transaction", "transactions")
+        patched.setattr(SqliteLedger, "_connect", traced)
+        # Whether a file is old enough for its hash to be remembered depends on how fast the test is.
+        patched.setattr(marking, "is_young", lambda _: True)
         of()
     return counts
+
+
+def month(tmp_path, shape, days):
+    """Return a world with the inputs of some days of a month, in which no lease is renewed while anything is counted."""
+    world = World(tmp_path / f"{shape} {days}", "memory", pattern=SHAPES[shape], lease_seconds=600)
+    return filled(world, MONTH[:days])
+
+
+def until(days):
+    return f"2024-09-{days + 1:02d}"
+
+
+@pytest.mark.parametrize("asked", ["new", "published", "corrected", "forced"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_walk_asks_for_grows_no_faster_than_its_slots(tmp_path, monkeypatch, shape, asked):
+    counts = []
+    for days in (8, 16, 24):
+        world = month(tmp_path, shape, days)
+        if asked != "new":
+            backfill(world, MONTH[0], until(days))
+        if asked == "corrected":
+            world.put(MONTH[0], ["corrected", "all"])
+        walk = partial(backfill, world, MONTH[0], until(days), force=asked == "forced")
+        counts.append(looked(world, walk, monkeypatch))
+    few, more, most = counts
+    for kind in few:
+        # Of what is asked for each pair of slots, the step from 16 to 24 would be 64 more than the one from 8 to 16.
+        assert most[kind] - more[kind] <= more[kind] - few[kind] + 8, (kind, counts)
+
+
+@pytest.mark.parametrize("shape", ["stateful", "cleaner in a year"])
+def test_companions_are_leased_and_confirmed_together(tmp_path, monkeypatch, shape):
+    counts = []
+    for days in (8, 24):
+        world = month(tmp_path, shape, days)
+        backfill(world, MONTH[0], until(days))
+        again = partial(world.run, MONTH[0], force=True)
+        counts.append(looked(world, again, monkeypatch)["transactions"])
+        known = world.project.ledger.generations(f"memory:{world.target}")
+        assert known == {world.slot(day): 2 for day in MONTH[:days]}
+    assert counts == [6, 6], "intend, two leases, confirm, two releases"
+
+
+@pytest.mark.parametrize("shape", ["stateful", "each", "cleaner in a year"])
+def test_what_is_kept_of_an_attempt_does_not_grow_with_the_table(tmp_path, shape):
+    sizes = []
+    for days in (12, 24):
+        world = month(tmp_path, shape, days)
+        backfill(world, MONTH[0], until(days))
+        backfill(world, MONTH[0], until(days), force=True)
+        sizes.append(max(len(one.plan) for one in world.project.ledger.attempts(limit=1000)))
+    assert sizes[1] - sizes[0] < 10, sizes
+    kept = [json.loads(one.plan) for one in world.project.ledger.attempts(limit=1000)]
+    longest = max(kept, key=lambda plan: sum(plan["left_out"].values()))
+    [(name, left_out)] = longest["left_out"].items()
+    assert len(longest[name]) + left_out == 23
+    assert longest[name] == [world.slot(day) for day in MONTH[1:11]]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -435,7 +508,8 @@ def test_a_published_backfill_looks_once(tmp_path, monkeypatch, shape):
     world = filled(World(tmp_path / "world", "memory", pattern=SHAPES[shape]), MONTH)
     backfill(world, MONTH[0], "2024-10-01")
     done = looked(world, lambda: backfill(world, MONTH[0], "2024-10-01"), monkeypatch)
-    assert done == {"inputs": len(MONTH), "tables": 6 if shape == "cleaner" else 1, "receipts": 1}
+    tables = 6 if shape == "cleaner" else 1
+    assert (done["inputs"], done["tables"], done["settled"]) == (len(MONTH), tables, tables)
 
 
 # ------------------------------------------------------------------ figures

@@ -1,12 +1,16 @@
 """Is a slot published, skipped or refused? One fact a test, with no store and no ledger."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from samples import receipt_of, slot_of, span
 
 from twice.decide import Asked, Question, decide
 from twice.errors import Fenced, LedgerAhead, Misuse, ProofGone, Stranger
+from twice.intervals import Interval
 from twice.merges import MergeRule
 from twice.patterns.data_overwrite import DataOverwrite
 from twice.patterns.ingest import Ingest
@@ -29,7 +33,7 @@ QUESTION = Question(
     code="code",
     rerun_on_code=False,
     ledger_id="me",
-    known=(),
+    known={},
     accepted="",
     asked=Asked(),
 )
@@ -121,12 +125,12 @@ def test_another_ledgers_target_is_refused():
 
 def test_after_a_loss_the_refusal_names_the_rebuild():
     with pytest.raises(Stranger, match="If this project's ledger was lost"):
-        ask(seen(receipt_of(SLOT), owner="them"), known=())
+        ask(seen(receipt_of(SLOT), owner="them"), known={})
 
 
 def test_a_target_that_was_taken_away_says_so():
     with pytest.raises(Stranger, match="Another project has taken the target over"):
-        ask(seen(receipt_of(SLOT), owner="them"), known=[receipt_of(SLOT)])
+        ask(seen(receipt_of(SLOT), owner="them"), known={SLOT.text: 1})
 
 
 def test_receipts_without_an_owner_are_not_ours():
@@ -160,21 +164,21 @@ def test_force_publishes_to_a_filled_table():
 
 def test_a_store_that_went_back_in_time_is_refused():
     with pytest.raises(LedgerAhead, match=r"generation 3 of 2024-09-20T00:00Z, the store has 1"):
-        ask(PUBLISHED, known=[receipt_of(SLOT, 3)])
+        ask(PUBLISHED, known={SLOT.text: 3})
 
 
 def test_a_table_that_is_gone_is_refused():
     with pytest.raises(LedgerAhead, match="the store has none"):
-        ask(Sight(), known=[receipt_of(SLOT)])
+        ask(Sight(), known={SLOT.text: 1})
 
 
-@pytest.mark.parametrize("known", [None, receipt_of(SLOT, 1), receipt_of(SLOT, 2)])
+@pytest.mark.parametrize("known", [{}, {SLOT.text: 1}, {SLOT.text: 2}])
 def test_a_ledger_that_lags_or_agrees_changes_nothing(known):
-    assert ask(seen(receipt_of(SLOT, 2)), known=[known] if known else []).action == "skip"
+    assert ask(seen(receipt_of(SLOT, 2)), known=known).action == "skip"
 
 
 def test_force_publishes_on_what_the_store_has():
-    assert ask(PUBLISHED, known=[receipt_of(SLOT, 3)], asked=FORCE).generation == 2
+    assert ask(PUBLISHED, known={SLOT.text: 3}, asked=FORCE).generation == 2
 
 
 # ------------------------------------------------------------------ neighbours
@@ -188,6 +192,20 @@ def test_another_pipelines_target_is_refused():
 def test_one_table_under_two_names_is_refused():
     with pytest.raises(Misuse, match="was published to as memory:lake/same"):
         ask(seen(receipt_of(slot_of("2024-09-21", target="memory:lake/same"))))
+
+
+HOURS = st.tuples(st.integers(0, 20), st.integers(1, 9)).map(lambda hours: (hours[0], sum(hours)))
+
+
+@given(st.lists(HOURS, max_size=8), HOURS)
+def test_a_slot_that_shares_a_moment_with_another_one_is_found_wherever_it_lies(others, own):
+    first = datetime(2024, 9, 20, tzinfo=UTC)
+    slot, *rest = (
+        replace(SLOT, part=Interval(*(first + timedelta(hours=hour) for hour in hours))) for hours in (own, *others)
+    )
+    overlapping = {other for other in rest if other != slot and other.part.overlaps(slot.part)}
+    found = seen(*map(receipt_of, rest)).overlapped(slot)
+    assert found in overlapping if overlapping else found is None
 
 
 def test_an_overlapping_calendar_is_refused():

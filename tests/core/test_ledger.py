@@ -161,6 +161,19 @@ def test_a_confirmation_leaves_a_failed_attempt_alone(ledger):
     assert (ledger.attempt(name).state, ledger.attempt(name).reason) == ("failed", "for a reason")
 
 
+def test_the_slots_of_a_publish_are_confirmed_together_each_with_its_own_publisher(ledger):
+    mine, theirs = ledger.intend(RECORD).attempt, ledger.intend(RECORD).attempt
+    own = receipt_of(SLOT, 2, attempt=mine, rows=1, first_version=4)
+    other = receipt_of(slot_of("2024-09-21"), 2, attempt=mine, rows=2, first_version=4)
+    since = receipt_of(slot_of("2024-09-22"), 3, attempt=theirs, rows=5, first_version=5)
+    ledger.confirm(mine, own, 5, rows=3, along=[other, since])
+    assert [receipt for receipt, _ in ledger.published()] == [own, other, since]
+    assert ledger.generations("memory:lake/out") == {own.slot: 2, other.slot: 2, since.slot: 3}
+    assert ledger.generations("memory:lake/out", since.slot) == {since.slot: 3}
+    ended = [ledger.attempt(name) for name in (mine, theirs)]
+    assert [(one.state, one.rows, one.version_after) for one in ended] == [("published", 3, 5), ("published", 5, 5)]
+
+
 def test_nothing_is_known_of_a_slot_that_was_never_confirmed(ledger):
     ledger.intend(RECORD)
     assert (ledger.known(SLOT.text), ledger.published()) == (None, [])
@@ -253,6 +266,22 @@ def test_leases_of_two_slots_do_not_meet(ledger):
     with ledger.lease("slot", "mine"), ledger.lease("other", "theirs"):
         assert ledger.live_attempts() == {"mine", "theirs"}
     assert ledger.live_attempts() == frozenset()
+
+
+def test_several_leases_are_held_as_one_or_not_at_all(ledger):
+    with ledger.lease("b", "theirs"), pytest.raises(Busy, match="b is being worked on by attempt theirs"):
+        ledger.leases(["a", "b", "c"], "mine").__enter__()
+    assert ledger.live_leases() == []
+    with ledger.leases(["a", "b", "c"], "mine"):
+        assert [(lease.name, lease.attempt) for lease in ledger.live_leases()] == [(one, "mine") for one in "abc"]
+    assert ledger.live_leases() == []
+
+
+def test_several_leases_are_renewed_together(place):
+    ledger = place.open(lease_seconds=0.3, renew_seconds=0.02)
+    with ledger.leases(["a", "b"], "mine"):
+        time.sleep(0.6)
+        assert [ledger.busy("a"), ledger.busy("b")] == ["mine", "mine"]
 
 
 def test_an_attempt_does_not_stand_in_its_own_way(ledger):

@@ -7,7 +7,7 @@ works, ends by itself if it is not, and is taken over at once from a process tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -28,46 +28,57 @@ class Leases(Tables):
         self.renew_seconds = renew_seconds
 
     @contextmanager
-    def lease(self, name: str, attempt: str) -> Iterator[Lease]:
+    def lease(self, name: str, attempt: str) -> Iterator[None]:
         """Hold a lease while the block works, renewed in the background.
 
         Raises:
             Busy: A live attempt holds it.
         """
-        lease = Lease(name, attempt, Holder.me())
-        self._take(lease)
+        with self.leases([name], attempt):
+            yield
+
+    @contextmanager
+    def leases(self, names: Sequence[str], attempt: str) -> Iterator[None]:
+        """Hold several leases as one: all of them, or none.
+
+        Raises:
+            Busy: A live attempt holds one of them.
+        """
+        held = [Lease(name, attempt, Holder.me()) for name in names]
+        with self.transaction() as db:
+            for lease in held:
+                self._take(db, lease)
         reach("lease.taken")
         stop = threading.Event()
-        keeper = threading.Thread(target=self._keep, args=(lease, stop), daemon=True)
+        keeper = threading.Thread(target=self._keep, args=(held, stop), daemon=True)
         keeper.start()
         try:
-            yield lease
+            yield
         except (Exception, KeyboardInterrupt):
-            self._release(lease)
+            self._release(held)
             raise
         else:
-            self._release(lease)
+            self._release(held)
         finally:
             # Any other BaseException is a death and must leave the lease as a killed process would.
             stop.set()
 
-    def _take(self, lease: Lease) -> None:
-        with self.transaction() as db:
-            row = db.execute("SELECT * FROM leases WHERE name=?", (lease.name,)).fetchone()
-            now = self.clock(db)
-            if row and row["attempt"] != lease.attempt and self._is_live(row, now):
-                left = max(0.0, row["expires"] - now)
-                raise Busy(
-                    f"{lease.name} is being worked on by attempt {row['attempt']} (process {row['pid']} on {row['host']}).",
-                    f"Its lease is renewed while it lives, and ends in {left:.0f} s if it does not.",
-                    "Wait for it and run again; a rerun of a published slot is skipped.",
-                )
-            if row and row["attempt"] != lease.attempt:
-                # Its holder is dead or silent. Should it wake up, its own end will be written over this.
-                why = f"its process ({row['pid']} on {row['host']}) ended" if self.is_over(row) else "its lease ran out"
-                died = {"reason": why, "ended_at": self.now(db)}
-                note_end(db, row["attempt"], "died", died, (OPEN,))
-            insert(db, "leases", self._row(lease, now), replacing=["name"])
+    def _take(self, db: Connection, lease: Lease) -> None:
+        row = db.execute("SELECT * FROM leases WHERE name=?", (lease.name,)).fetchone()
+        now = self.clock(db)
+        if row and row["attempt"] != lease.attempt and self._is_live(row, now):
+            left = max(0.0, row["expires"] - now)
+            raise Busy(
+                f"{lease.name} is being worked on by attempt {row['attempt']} (process {row['pid']} on {row['host']}).",
+                f"Its lease is renewed while it lives, and ends in {left:.0f} s if it does not.",
+                "Wait for it and run again; a rerun of a published slot is skipped.",
+            )
+        if row and row["attempt"] != lease.attempt:
+            # Its holder is dead or silent. Should it wake up, its own end will be written over this.
+            why = f"its process ({row['pid']} on {row['host']}) ended" if self.is_over(row) else "its lease ran out"
+            died = {"reason": why, "ended_at": self.now(db)}
+            note_end(db, row["attempt"], "died", died, (OPEN,))
+        insert(db, "leases", self._row(lease, now), replacing=["name"])
 
     def _row(self, lease: Lease, now: float) -> dict[str, Any]:
         return {
@@ -80,19 +91,19 @@ class Leases(Tables):
             "expires": now + self.lease_seconds,
         }
 
-    def _keep(self, lease: Lease, stop: threading.Event) -> None:
+    def _keep(self, held: Sequence[Lease], stop: threading.Event) -> None:
         while not stop.wait(max(self.renew_seconds, _LEAST_RENEWAL_SECONDS)):
-            # A renewal that fails only makes the lease run out, which costs work and no safety.
+            # A renewal that fails only makes the leases run out, which costs work and no safety.
             with suppress(NotPublished), self.transaction() as db:
                 expires = self.clock(db) + self.lease_seconds
-                db.execute(
-                    "UPDATE leases SET expires=? WHERE name=? AND attempt=?", (expires, lease.name, lease.attempt)
-                )
+                renewed = [(expires, lease.name, lease.attempt) for lease in held]
+                db.executemany("UPDATE leases SET expires=? WHERE name=? AND attempt=?", renewed)
 
-    def _release(self, lease: Lease) -> None:
+    def _release(self, held: Sequence[Lease]) -> None:
         # A lease that cannot be released runs out; that must not hide how the run ended.
         with suppress(NotPublished), self.transaction() as db:
-            db.execute("DELETE FROM leases WHERE name=? AND attempt=?", (lease.name, lease.attempt))
+            names = [(lease.name, lease.attempt) for lease in held]
+            db.executemany("DELETE FROM leases WHERE name=? AND attempt=?", names)
 
     def busy(self, name: str, attempt: str = "") -> str:
         """Return the attempt that holds a lease now, if it is another one and alive."""

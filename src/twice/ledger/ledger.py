@@ -46,28 +46,38 @@ class Ledger(Leases):
         state: str = "published",
         reason: str = "",
         rows: int | None = None,
+        along: Sequence[Receipt] = (),
     ) -> None:
-        """Record what the store says about a slot, and how the attempt that asked ended.
+        """Record what the store says about a slot and those `along` with it, and how the attempt that asked ended.
 
         `rows` are those of all slots of the publish; by default it has the one.
         """
-        slot = Slot.parse(receipt.slot)
+        rows = receipt.rows if rows is None else rows
         with self.transaction() as db:
             now = self.now(db)
-            _keep_receipt(db, receipt, slot, version, now)
-            note_well(db, receipt.slot)
-            seen = {"rows": receipt.rows if rows is None else rows, "ended_at": now}
+            for one in (receipt, *along):
+                _keep_receipt(db, one, Slot.parse(one.slot), version, now)
+                note_well(db, one.slot)
             if attempt:
                 own = {"reason": reason, "generation": receipt.generation, "version_after": version}
-                note_end(db, attempt, state, {**own, **seen})
-            if attempt != receipt.attempt:
-                found = {"reason": "found in the store", "version_after": receipt.first_version}
-                note_end(db, receipt.attempt, "published", {**found, **seen}, (*UNDECIDED, "unknown"))
+                note_end(db, attempt, state, {**own, "rows": rows, "ended_at": now})
+            # Of slots that were published anew since, another attempt is the publisher.
+            publishers = {one.attempt: one for one in reversed((receipt, *along)) if one.attempt != attempt}
+            for name, one in publishers.items():
+                found = {"reason": "found in the store", "version_after": one.first_version, "ended_at": now}
+                counted = rows if name == receipt.attempt else one.rows
+                note_end(db, name, "published", {**found, "rows": counted}, (*UNDECIDED, "unknown"))
 
     def known(self, slot: str) -> Receipt | None:
         """Return what the ledger believes to be published in a slot."""
         found = self.query("SELECT receipt FROM receipts WHERE slot=?", slot)
         return Receipt.from_json(json.loads(found[0]["receipt"])) if found else None
+
+    def generations(self, target: str, slot: str = "") -> dict[str, int]:
+        """Return the generations that the ledger believes in, by slot: of one slot, or of all of a target."""
+        sql = "SELECT slot, generation FROM receipts WHERE "
+        rows = self.query(sql + "slot=?", slot) if slot else self.query(sql + "target=?", target)
+        return {row["slot"]: row["generation"] for row in rows}
 
     def published(self, target: str | None = None) -> list[tuple[Receipt, int | None]]:
         """Return all receipts that the ledger believes in, with the version that held them last."""
