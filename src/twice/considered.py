@@ -301,6 +301,7 @@ def _decided(
         gone=absent.absent if absent else gone_of(inputs, fingerprint, before),
         absent=absent,
         past=lambda: look.past(job.table),
+        environments=job.environments,
     )
     plan = decide(question, sight)
     if job.tests and not plan.skips:

@@ -75,6 +75,7 @@ class Question:
     gone: str = ""
     absent: InputsAbsent | Waiting | None = None
     past: Callable[[], Past] = Past
+    environments: tuple[str, ...] = ()
 
 
 def decide(question: Question, sight: Sight) -> Plan:
@@ -194,9 +195,21 @@ def _check_owner(question: Question, sight: Sight) -> None:
             f"Take it over again with: twice adopt {question.slot.target.text}",
         )
     lost = not question.known
-    raise Stranger(
+    what = (
         f"The target {question.slot.target.text} belongs to another ledger"
-        f" ({sight.owner[:8] or 'forgotten with its log'}; this one is {question.ledger_id[:8]}).",
+        f" ({sight.owner[:8] or 'forgotten with its log'}; this one is {question.ledger_id[:8]})."
+    )
+    if question.environments:
+        names = ", ".join(question.environments)
+        raise Stranger(
+            what,
+            f"Each environment ({names}), and the project without one, has its own ledger and needs its own targets."
+            " Nothing was published.",
+            f"Let the store {question.slot.target.store!r} have another root or url there: [env.NAME.stores.{question.slot.target.store}]."
+            " Only if this environment's own ledger was lost: twice ledger rebuild",
+        )
+    raise Stranger(
+        what,
         "If this project's ledger was lost, the receipts can be read back from the target."
         if lost
         else "Another project has taken the target over.",

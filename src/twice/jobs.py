@@ -39,7 +39,7 @@ class Job:
 
     `names` are columns that are declared by name, and `brings` tells which ones the rows have, where that is known without
     Spark. `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
-    engine is `under` its name.
+    engine is `under` its name. `environments` are all that its project has.
     """
 
     slot: Slot
@@ -61,6 +61,7 @@ class Job:
     under: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     outside: Outside = field(default_factory=Outside)
     kept: KeepsSteps | None = None
+    environments: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:

@@ -96,14 +96,15 @@ class Project:
         spark: SparkSession | None = None,
         overrides: Mapping[str, Any] | None = None,
         only_looking: bool = False,
+        env: str | None = None,
     ) -> Project:
-        """Open the project around a folder, by default around the current one.
+        """Open the project around a folder, by default around the current one, in the environment `env` or TWICE_ENV.
 
         One that is opened `only_looking` writes nothing, not even a ledger that is not there yet.
         """
         start = Path(folder) if folder else Path.cwd()
         root = settings.find_root(start) or start.resolve()
-        return cls(settings.load(root, overrides), spark, only_looking=only_looking)
+        return cls(settings.load(root, overrides, env), spark, only_looking=only_looking)
 
     @_once
     def ledger(self) -> Ledger:
@@ -314,12 +315,13 @@ class Project:
             under=lambda attempt: self.engine.working_for(slot, attempt),
             outside=self.outside,
             kept=self.kept,
+            environments=self.settings.environments,
         )
 
     @property
     def kept(self) -> Kept:
         """What is kept of the steps of runs that are not published yet."""
-        return Kept(str(self.root / ".twice" / "steps"), lambda: self.engine.spark)
+        return Kept(str(self.settings.own_folder / "steps"), lambda: self.engine.spark)
 
     @property
     def outside(self) -> Outside:

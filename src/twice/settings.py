@@ -1,7 +1,9 @@
 """What does `twice.toml` say, and where did each value come from?
 
-A value is taken from the command line, else from the environment, else from the file, else it is
-the default. Unknown keys are refused with a suggestion: a misspelt key never passes unnoticed.
+A value is taken from the command line, else from a variable of the environment, else from the section
+`[env.NAME]` of the environment that was chosen, else from the rest of the file, else it is the default.
+The ledger alone is never taken over from the rest of the file: each environment has its own. Unknown
+keys are refused with a suggestion: a misspelt key never passes unnoticed.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from twice.events import KINDS
 from twice.intervals import parse_length
 from twice.ledger.places import Place, ledger_place
 from twice.masks import MASK, hide, mask, says_secret
-from twice.runs import check_path
+from twice.runs import check_name, check_path
 from twice.stores.registry import is_kind, kinds
 
 FILE = "twice.toml"
+ENVIRONMENT = "TWICE_ENV"
 _MOST_BYTES = 1 << 20
 _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}")
 _LEAST_HIDDEN = 8
@@ -101,7 +104,7 @@ class StoreSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a project."""
+    """All settings of a project, for the environment `env`; `origins` says what of it stands where in the file."""
 
     root: Path
     values: Mapping[str, Value]
@@ -110,9 +113,17 @@ class Settings:
     file: Path | None = None
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spark_conf_written: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    env: str = ""
+    environments: tuple[str, ...] = ()
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key].value
+
+    @property
+    def own_folder(self) -> Path:
+        """Where the project keeps what belongs to its ledger: each environment has a folder of its own."""
+        return self.root / _own_folder(self.env)
 
     @property
     def ledger_place(self) -> Place:
@@ -150,18 +161,25 @@ def find_root(start: Path | None = None) -> Path | None:
     return None
 
 
-def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read a project's settings; without a file all are defaults.
+def load(root: Path, overrides: Mapping[str, Any] | None = None, env: str | None = None) -> Settings:
+    """Read a project's settings, for the environment `env`, else for the one that TWICE_ENV names, else for none.
+
+    Without a file all are defaults.
 
     Raises:
-        Misuse: The file cannot be read, or holds an unknown key or a wrong type.
+        Misuse: The file cannot be read, or holds an unknown key or a wrong type; or there is no such environment.
     """
     file = root / FILE
     tree = _read(file) if file.is_file() else {}
-    flat, conf = _flatten(tree)
+    environments = _environments(tree.pop("env", {}))
+    chosen = _chosen(os.environ.get(ENVIRONMENT) or None if env is None else env, environments)
+    written = _written(tree)
+    if chosen:
+        written.flat.pop("ledger.url", None)
+        written = written.under(_written(environments[chosen], f"env.{chosen}."))
     values = {}
-    for key, default in DEFAULTS.items():
-        values[key] = _value(key, default, flat, overrides or {})
+    for key, default in _defaults(chosen).items():
+        values[key] = _value(key, default, written, overrides or {})
         if key in _PATHS:
             check_path(key, values[key].value)
     _check_lengths(values)
@@ -169,12 +187,88 @@ def load(root: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
     return Settings(
         root,
         values,
-        {name: _expand(text, name, hidden=True) for name, text in conf.items()},
-        _stores(tree.get("stores", {})),
+        {name: _expand(text, name, hidden=True) for name, text in written.conf.items()},
+        _stores(written.stores),
         file if file.is_file() else None,
-        _hooks(tree.get("hooks", {})),
-        conf,
+        written.hooks,
+        written.conf,
+        written.origins,
+        chosen,
+        tuple(environments),
     )
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What stands in the file, or in the section of an environment; `origins` tells the two apart, key by key."""
+
+    flat: dict[str, Any]
+    conf: dict[str, str]
+    stores: dict[str, Any]
+    hooks: dict[str, tuple[str, ...]]
+    origins: dict[str, str]
+
+    def under(self, own: _Written) -> _Written:
+        """Return both, with what an environment says in place of what the file says."""
+        shared = [name for name in own.stores if isinstance(self.stores.get(name), dict)]
+        stores = {**self.stores, **own.stores, **{name: {**self.stores[name], **own.stores[name]} for name in shared}}
+        return _Written(
+            self.flat | own.flat, self.conf | own.conf, stores, self.hooks | own.hooks, self.origins | own.origins
+        )
+
+
+def _written(tree: dict[str, Any], of: str = "") -> _Written:
+    """Read what a tree holds; `of` is where it stands in the file.
+
+    Raises:
+        Misuse: It holds an unknown section or key.
+    """
+    flat, conf = _flatten(tree, of)
+    stores, hooks = tree.get("stores", {}), _hooks(tree.get("hooks", {}), of)
+    for name, content in stores.items():
+        _check_store_keys(f"{of}stores.{name}", content)
+    keys = [*flat, *(f"spark.conf.{name}" for name in conf)]
+    keys += [*(f"stores.{name}" for name in stores), *(f"hooks.{kind}" for kind in hooks)]
+    return _Written(flat, conf, stores, hooks, dict.fromkeys(keys, f"{FILE} [{of[:-1]}]" if of else FILE))
+
+
+def _own_folder(env: str) -> str:
+    return f".twice/env/{env}" if env else ".twice"
+
+
+def _defaults(env: str) -> dict[str, Any]:
+    folder = _own_folder(env)
+    return {**DEFAULTS, "ledger.url": f"sqlite:///{folder}/ledger.db", "results.file": f"{folder}/run_results.json"}
+
+
+def _environments(tree: Any) -> dict[str, dict[str, Any]]:
+    """Return the sections `[env.NAME]`, each with known keys alone, also of those that are not chosen."""
+    if not isinstance(tree, dict) or not all(isinstance(content, dict) for content in tree.values()):
+        raise Misuse(
+            f"env in {FILE} must hold tables.",
+            fix='For example [env.prod.spark], or [env.prod] with spark.master = "…".',
+        )
+    for name, content in tree.items():
+        check_name("environment", name)
+        _written(content, f"env.{name}.")
+    return tree
+
+
+def _chosen(env: str | None, environments: Iterable[str]) -> str:
+    if env is None:
+        return ""
+    names = sorted(environments)
+    if env not in names:
+        there = f"There is: {', '.join(names)}." if names else f"The file has no section [env.{env or 'NAME'}]."
+        close = suggestion(env, names)
+        raise Misuse(
+            f"There is no environment {env!r} in {FILE}.",
+            f"{there} Nothing was done.",
+            close
+            if close.startswith("Did")
+            else "Leave --env and TWICE_ENV out for the project without an environment.",
+        )
+    return env
 
 
 def _check_lengths(values: Mapping[str, Value]) -> None:
@@ -213,35 +307,35 @@ def _read(file: Path) -> dict[str, Any]:
         raise Misuse(f"{file.name} cannot be read: {error}.") from error
 
 
-def _flatten(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the settings by their whole names, and what is said to Spark as it is written."""
+def _flatten(tree: dict[str, Any], of: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings by their whole names, and what is said to Spark as it is written; `of` is where the tree stands."""
     flat: dict[str, Any] = {}
     sections = {key.partition(".")[0] for key in DEFAULTS} | set(_OWN_SECTIONS)
     for section, content in tree.items():
         if section not in sections:
-            raise Misuse(f"[{section}] in {FILE} is not known.", fix=suggestion(section, sections))
+            raise Misuse(f"[{of}{section}] in {FILE} is not known.", fix=suggestion(section, sections))
         if not isinstance(content, dict):
-            raise Misuse(f"{section} in {FILE} must be a table: [{section}].")
+            raise Misuse(f"{of}{section} in {FILE} must be a table: [{of}{section}].")
         if section not in _OWN_SECTIONS:
             flat.update({f"{section}.{name}": value for name, value in content.items()})
     conf = flat.pop("spark.conf", {})
     for key in flat:
         if key not in DEFAULTS:
-            raise Misuse(f"{key} in {FILE} is not known.", fix=suggestion(key, [*DEFAULTS, *_FREE_TABLES]))
+            raise Misuse(f"{of}{key} in {FILE} is not known.", fix=suggestion(key, [*DEFAULTS, *_FREE_TABLES]))
     if not isinstance(conf, dict):
-        raise Misuse(f"spark.conf in {FILE} must be a table: [spark.conf].")
+        raise Misuse(f"{of}spark.conf in {FILE} must be a table: [{of}spark.conf].")
     return flat, {name: _conf_text(value) for name, value in conf.items()}
 
 
-def _hooks(tree: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _hooks(tree: dict[str, Any], of: str) -> dict[str, tuple[str, ...]]:
     """Read `[hooks]`: for each kind of event the functions to call, as `module:function`."""
     hooks = {}
     for kind, named in tree.items():
         if kind not in KINDS:
-            raise Misuse(f"hooks.{kind} in {FILE} is not known.", fix=suggestion(kind, KINDS))
+            raise Misuse(f"{of}hooks.{kind} in {FILE} is not known.", fix=suggestion(kind, KINDS))
         functions = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
         if not functions or not all(isinstance(one, str) and _FUNCTION.fullmatch(one) for one in functions):
-            raise Misuse(f"hooks.{kind} in {FILE} must name functions.", fix='For example "alerts:on_dead".')
+            raise Misuse(f"{of}hooks.{kind} in {FILE} must name functions.", fix='For example "alerts:on_dead".')
         hooks[kind] = functions
     return hooks
 
@@ -257,11 +351,8 @@ def _conf_text(value: Any) -> str:
 def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
     stores = {}
     for name, content in tree.items():
-        if not isinstance(content, dict) or "kind" not in content:
+        if "kind" not in content:
             raise Misuse(f"[stores.{name}] in {FILE} needs a kind.", fix='For example kind = "delta".')
-        for key in content:
-            if key not in _STORE_KEYS:
-                raise Misuse(f"stores.{name}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
         root = _expand(str(content.get("root", "")), f"stores.{name}.root")
         check_path(f"The root of [stores.{name}] in {FILE}", root)
         url = os.environ.get(_url_variable(name)) or _expand(str(content.get("url", "")), f"stores.{name}.url")
@@ -272,7 +363,15 @@ def _stores(tree: dict[str, Any]) -> dict[str, StoreSettings]:
     return stores
 
 
-def _value(key: str, default: Any, flat: Mapping[str, Any], overrides: Mapping[str, Any]) -> Value:
+def _check_store_keys(of: str, content: Any) -> None:
+    if not isinstance(content, dict):
+        raise Misuse(f"{of} in {FILE} must be a table: [{of}].")
+    for key in content:
+        if key not in _STORE_KEYS:
+            raise Misuse(f"{of}.{key} in {FILE} is not known.", fix=suggestion(key, _STORE_KEYS))
+
+
+def _value(key: str, default: Any, said: _Written, overrides: Mapping[str, Any]) -> Value:
     if overrides.get(key) is not None:
         return Value(key, _typed(key, overrides[key], default), "command line")
     variable = _ENVIRONMENT[key]
@@ -281,10 +380,11 @@ def _value(key: str, default: Any, flat: Mapping[str, Any], overrides: Mapping[s
         named = variable if variable in os.environ else f"{variable}_FILE"
         written = "" if variable in os.environ else f"${{file:{os.environ[named]}}}"
         return Value(key, _typed(key, given, default), f"environment ({named})", written)
-    if key in flat:
-        raw = flat[key]
+    if key in said.flat:
+        raw = said.flat[key]
         written = raw if isinstance(raw, str) and _VARIABLE.search(raw) else ""
-        return Value(key, _typed(key, _expand(raw, key) if isinstance(raw, str) else raw, default), FILE, written)
+        value = _typed(key, _expand(raw, key) if isinstance(raw, str) else raw, default)
+        return Value(key, value, said.origins[key], written)
     return Value(key, default, "default")
 
 

@@ -56,7 +56,7 @@ class Home:
 @pytest.fixture(autouse=True)
 def _plain_surroundings(monkeypatch):
     """Settings, colours and caches of the machine have no say in these tests."""
-    for name in ("TWICE_OUTPUT", "TWICE_LEDGER_URL", "NO_COLOR", "FORCE_COLOR"):
+    for name in ("TWICE_OUTPUT", "TWICE_LEDGER_URL", "TWICE_ENV", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(sys, "path", list(sys.path))

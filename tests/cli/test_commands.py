@@ -90,7 +90,8 @@ def test_the_version_is_told(twice):
         (("ledger", "rebild"), "rebild"),
         (("run", "visits", "--dew"), "No such option"),
         (("run", "visits", "--output", "xml"), "'xml' is not one of"),
-        (("plan",), "Which pipeline"),
+        (("show",), "Missing argument"),
+        (("plan",), "Use twice plan NAME --at TIME, or twice plan --due"),
         (("backfill", "visits"), "Missing option"),
     ],
 )
@@ -601,7 +602,7 @@ ANSWERS = {
     "adopt TARGET --dry-run": ("target", "message"),
     "ledger rebuild": ("receipts", "targets", "lost", "troubles"),
     "matrix": ("cells",),
-    "config": ("settings",),
+    "config": ("env", "environments", "settings"),
     "doctor": ("checks",),
     "jars list": ("folder", "packages"),
     "init": ("made",),

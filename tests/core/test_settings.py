@@ -100,7 +100,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(loaded, text, what, meant):
         ("[stores.lake]\nroot = 'x'", r"\[stores.lake\] in twice.toml needs a kind"),
         ("[stores.lake]\nkind = 'delta'\nroot = 's3a://b/x'", r"root of \[stores.lake\] .* is an address \(s3a:\)"),
         ("[project]\npipelines = 'file:///x'", "project.pipelines .* is an address.*\n.*\n.*'/x'"),
-        ("[stores]\nlake = 'delta'", r"\[stores.lake\] in twice.toml needs a kind"),
+        ("[stores]\nlake = 'delta'", r"stores.lake in twice.toml must be a table"),
         ("[stores.lake]\nkind = 'detla'", r"stores.lake.kind='detla' .*\n  Did you mean 'delta'"),
         ("[retries]\nwait = 'soon'", r"retries.wait: 'soon' is not a length of time"),
         ("[retries]\nwait_at_most = '1 month'", r"retries.wait_at_most: '1 month' is not"),
@@ -278,3 +278,107 @@ def test_an_address_is_named_without_its_secret(url, place):
 def test_a_connection_has_limits_and_goes_to_the_primary_whatever_the_user_says():
     told = postgres.parameters("postgresql://host/db?connect_timeout=3&target_session_attrs=any", "The ledger")
     assert (told["connect_timeout"], told["target_session_attrs"], told["keepalives_count"]) == ("3", "read-write", 3)
+
+
+# ------------------------------------------------------------------ environments
+
+TWO = """
+[ledger]
+url = "sqlite:///dev.db"
+
+[results]
+file = "dev.json"
+
+[spark]
+master = "local[2]"
+
+[spark.conf]
+"spark.a" = "file"
+"spark.b" = "file"
+
+[stores.lake]
+kind = "delta"
+root = "dev"
+views = "shown"
+
+[env.prod.spark]
+master = "local[4]"
+
+[env.prod.spark.conf]
+"spark.b" = "prod"
+
+[env.prod.stores.lake]
+root = "prod"
+
+[env.prod.stores.raw]
+kind = "parquet"
+
+[env.staging]
+"""
+
+
+def test_an_environment_overrides_the_file_key_by_key(tmp_path):
+    (tmp_path / FILE).write_text(TWO)
+    found = load(tmp_path, env="prod")
+    assert (found.env, found.environments) == ("prod", ("prod", "staging"))
+    assert (found["spark.master"], found.values["spark.master"].origin) == ("local[4]", "twice.toml [env.prod]")
+    assert (found["results.file"], found.values["results.file"].origin) == ("dev.json", "twice.toml")
+    assert found.spark_conf == {"spark.a": "file", "spark.b": "prod"}
+    assert found.stores["lake"] == StoreSettings("lake", "delta", "prod", "shown")
+    assert found.stores["raw"] == StoreSettings("raw", "parquet", "")
+    own = {name for name, origin in found.origins.items() if origin == "twice.toml [env.prod]"}
+    assert own == {"spark.master", "spark.conf.spark.b", "stores.lake", "stores.raw"}
+    plain = load(tmp_path)
+    assert (plain.env, plain["spark.master"], plain.stores["lake"].root, list(plain.stores)) == (
+        "",
+        "local[2]",
+        "dev",
+        ["lake"],
+    )
+
+
+def test_an_option_and_a_variable_win_over_an_environment(tmp_path, monkeypatch):
+    (tmp_path / FILE).write_text(TWO)
+    monkeypatch.setenv("TWICE_SPARK_MASTER", "local[8]")
+    assert load(tmp_path, env="prod")["spark.master"] == "local[8]"
+    assert load(tmp_path, {"spark.master": "local[9]"}, "prod")["spark.master"] == "local[9]"
+
+
+def test_an_environment_never_takes_over_the_ledger_of_the_file(tmp_path, monkeypatch):
+    (tmp_path / FILE).write_text(TWO + '\n[env.test.ledger]\nurl = "sqlite:///dev.db"\n')
+    ledgers = {env: load(tmp_path, env=env).ledger_place.path for env in (None, "prod", "staging", "test")}
+    assert ledgers == {
+        None: str(tmp_path / "dev.db"),
+        "prod": str(tmp_path / ".twice/env/prod/ledger.db"),
+        "staging": str(tmp_path / ".twice/env/staging/ledger.db"),
+        "test": str(tmp_path / "dev.db"),
+    }
+    monkeypatch.setenv("TWICE_LEDGER_URL", "sqlite:///said.db")
+    assert load(tmp_path, env="prod").ledger_place.path == str(tmp_path / "said.db")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[env.prod.sparc]\nmaster = 'x'\n", r"\[env.prod.sparc\] in twice.toml is not known[\s\S]*'spark'"),
+        ("[env.prod.spark]\nmastr = 'x'\n", r"env.prod.spark.mastr in twice.toml is not known[\s\S]*'spark.master'"),
+        ("[env.prod.stores.lake]\nrot = 'x'\n", r"env.prod.stores.lake.rot in twice.toml is not known[\s\S]*'root'"),
+        ("[env.prod.hooks]\ndeed = 'a:b'\n", r"hooks.deed in twice.toml is not known"),
+        ("[env.prod.env.test]\n", r"\[env.prod.env\] in twice.toml is not known"),
+        ("[env]\nprod = 'x'\n", "env in twice.toml must hold tables"),
+        ("env = 'prod'\n", "env in twice.toml must hold tables"),
+        ("[env.'../up']\n", "cannot name a environment|cannot name an environment"),
+    ],
+)
+@pytest.mark.parametrize("env", [None, "prod"])
+def test_a_section_of_an_environment_is_checked_also_when_it_is_not_chosen(tmp_path, text, told, env):
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(Misuse, match=told):
+        load(tmp_path, env=env)
+
+
+def test_a_store_that_an_environment_adds_needs_a_kind(tmp_path):
+    (tmp_path / FILE).write_text("[env.prod.stores.lake]\nroot = 'x'\n")
+    assert load(tmp_path).stores == {}
+    with pytest.raises(Misuse, match=r"\[stores.lake\] in twice.toml needs a kind"):
+        load(tmp_path, env="prod")

@@ -1,6 +1,7 @@
 """`twice prove` on pipelines whose rows are in memory: what it tries, what it finds, what it refuses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -304,6 +305,41 @@ def test_a_store_outside_of_the_project_is_given_a_root_in_the_world(memory_proj
     assert load(world).stores["far"].root == ".outside/far"
     assert str(tmp_path / "far") in notes[0]
     assert not list(world.glob("landing/*"))
+
+
+@pytest.mark.parametrize("in_file", ["", "[stores.far]\nkind = 'parquet'\nroot = 'near'\n"], ids=["new", "overridden"])
+def test_a_store_of_an_environment_never_leads_out_of_the_world(memory_project, tmp_path, in_file):
+    from twice.project import Project
+    from twice.prover.isolation import NotProvable, copy_project
+    from twice.settings import load
+
+    folder, world = memory_project(), tmp_path / "world"
+    kind = "" if in_file else "kind = 'parquet'\n"
+    section = f"[env.prod.stores.far]\n{kind}root = '{tmp_path}/far'\n"
+    (folder / "twice.toml").write_text(in_file + section)
+    copy_project(Project.open(folder, only_looking=True, env="prod"), world)
+    assert load(world, env="prod").stores["far"].root == ".outside/far"
+    (folder / "twice.toml").write_text(
+        in_file
+        + section.replace("[env.prod.stores.far]", "[env.prod]")
+        .replace("root", "stores.far.root")
+        .replace("kind", "stores.far.kind")
+    )
+    with pytest.raises(NotProvable, match="outside of the project"):
+        copy_project(Project.open(folder, only_looking=True, env="prod"), tmp_path / "other")
+
+
+def test_a_proof_stays_in_the_environment_that_was_chosen(memory_project, monkeypatch):
+    from twice.project import Project
+
+    folder = memory_project(
+        'rows = [{**row, "id": os.environ["TWICE_ENV"] + row["id"]} for row in rows]\nreturn rows', before="import os\n"
+    )
+    (folder / "twice.toml").write_text("[env.prod.spark]\nmaster = 'local[1]'\n")
+    monkeypatch.delenv("TWICE_ENV", raising=False)
+    home = Project.open(folder, only_looking=True, env="prod")
+    assert twice.prove("visits", project=home, only="publish.after/died").survived
+    assert "TWICE_ENV" not in os.environ
 
 
 EFFECT = """run.effect("tell", call=tell, day=run.slot.label)

@@ -17,6 +17,7 @@ import click
 from twice.cli.project import visits_csv, write_example
 from twice.errors import Misuse, NotIdempotent
 from twice.prover.killers import Ended, run_command
+from twice.settings import ENVIRONMENT
 
 DAY = "2024-10-07"
 _KILLED = -signal.SIGKILL
@@ -71,7 +72,7 @@ class Story:
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.settings = settings or {}
+        self.settings = {ENVIRONMENT: "", **(settings or {})}
         self.chapter = 0
 
     def tell(self) -> None:

@@ -15,7 +15,7 @@ import click
 
 from twice.abilities import KnowsColumns
 from twice.cli.opening import no_project
-from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
+from twice.cli.output import chosen_env, debug_option, output_option, print_json, print_table, project_option
 from twice.columns import unknown_columns
 from twice.errors import Misuse, TwiceError
 from twice.pipelines import Pipeline
@@ -45,7 +45,7 @@ def doctor_command(folder: str | None, output: str) -> int:
     Example:
       twice doctor
     """
-    project = Project.open(folder, only_looking=True)
+    project = Project.open(folder, only_looking=True, env=chosen_env())
     checks = [
         _check("python", _python),
         _check("java", _java),
@@ -85,7 +85,9 @@ def _check(name: str, look: Callable[[], str]) -> Check:
 def _project(project: Project) -> str:
     if not project.is_there:
         raise no_project(project.root)
-    return str(project.settings.file or f"{project.root} (no twice.toml, defaults)")
+    found = project.settings
+    where = str(found.file or f"{project.root} (no twice.toml, defaults)")
+    return f"{where}, environment {found.env}" if found.env else where
 
 
 def _python() -> str:

@@ -308,25 +308,29 @@ def matrix_command(output: str) -> None:
 @output_option
 @debug_option
 def config_command(folder: str | None, output: str) -> None:
-    """Show every setting and where it came from: command line, environment, file or default.
+    """Show every setting and where it came from: command line, variable, environment, file or default.
 
     \b
-    Example:
+    Examples:
       twice config
+      twice config --env prod
     """
     found = opened(folder, only_looking=True).settings
     values = [(value.key, value.shown, value.origin) for value in found.values.values()]
     values += [
-        (f"spark.conf.{name}", shown(name, written) if "${" not in written else written, "twice.toml")
+        (key := f"spark.conf.{name}", shown(name, written) if "${" not in written else written, found.origins[key])
         for name, written in found.spark_conf_written.items()
     ]
     # A URL may hold a password, and is not shown.
     values += [
-        (f"stores.{s.name}", mask(f"{s.kind} at {'a URL' if s.url else s.root or '.'}"), "twice.toml")
+        (key := f"stores.{s.name}", mask(f"{s.kind} at {'a URL' if s.url else s.root or '.'}"), found.origins[key])
         for s in found.stores.values()
     ]
-    values += [(f"hooks.{kind}", ", ".join(named), "twice.toml") for kind, named in found.hooks.items()]
+    values += [(key := f"hooks.{kind}", ", ".join(named), found.origins[key]) for kind, named in found.hooks.items()]
     if output == "json":
-        print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]})
-    else:
-        print_table(["setting", "value", "origin"], values, empty="")
+        rows = [{"key": key, "value": value, "origin": origin} for key, value, origin in values]
+        print_json({"env": found.env or None, "environments": list(found.environments), "settings": rows})
+        return
+    print_table(["setting", "value", "origin"], values, empty="")
+    if found.environments:
+        print(f"Environment: {found.env or 'none'} (there is: {', '.join(found.environments)}).")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from twice.cli.options import refuse_for
-from twice.cli.output import log_overrides, say
+from twice.cli.output import chosen_env, log_overrides, say
 from twice.cli.selection import selected
 from twice.errors import Misuse
 from twice.pipelines import Pipeline
@@ -25,7 +25,7 @@ def opened(folder: str | None, *, only_looking: bool = False) -> Project:
     Raises:
         Misuse: There is no project.
     """
-    project = Project.open(folder, only_looking=only_looking, overrides=log_overrides())
+    project = Project.open(folder, only_looking=only_looking, overrides=log_overrides(), env=chosen_env())
     if not project.is_there:
         raise no_project(folder or Path.cwd())
     project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")

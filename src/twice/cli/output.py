@@ -36,8 +36,22 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
+_ENV = "twice.env"
+
+
 def project_option(command: Command) -> Command:
-    """Add `--project FOLDER`."""
+    """Add `--project FOLDER` and `--env NAME`, for the project that the command opens."""
+
+    def keep(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        context.meta[_ENV] = value
+
+    command = click.option(
+        "--env",
+        metavar="NAME",
+        callback=keep,
+        expose_value=False,
+        help="Environment of the project: [env.NAME] in twice.toml; also TWICE_ENV.",
+    )(command)
     return click.option(
         "--project",
         "folder",
@@ -78,6 +92,13 @@ def log_overrides() -> Mapping[str, str]:
     """Return what the command line says about the log."""
     context = click.get_current_context(silent=True)
     found: Mapping[str, str] = context.meta.get(_LOG, {}) if context else {}
+    return found
+
+
+def chosen_env() -> str | None:
+    """Return the environment that the command line names."""
+    context = click.get_current_context(silent=True)
+    found: str | None = context.meta.get(_ENV) if context else None
     return found
 
 

@@ -36,7 +36,7 @@ def _cut(ground: Ground, how: str) -> Trouble | None:
     if world.database is None:
         raise AssertionError("a wire leads to a database")
     with Wire.to(world.database.url) as wire:
-        far = replace(world, environment=reached_through(world.database, wire))
+        far = replace(world, environment={**world.environment, **reached_through(world.database, wire)})
         fault = wire.expect(how, having=_SAID)
         try:
             far.act()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twice import settings
 from twice.errors import Misuse, TwiceError
 from twice.pipelines import Pipeline
 from twice.project import Project
@@ -93,7 +94,7 @@ def prepare(
         session=session,
         overrides=overrides,
     )
-    environment = database.environment() if database else {}
+    environment = {settings.ENVIRONMENT: project.settings.env, **(database.environment() if database else {})}
     empty = ProjectWorld(folder / "empty", subject, database=database, environment=environment)
     notes += copy_project(project, empty.folder)
     notes += copy_inputs(project, pipeline, subject.slots, empty.folder)

@@ -10,7 +10,6 @@ import glob
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -195,10 +194,11 @@ def _bring_stores_home(project: Project, world: Path) -> list[str]:
         if not (os.path.isabs(store.root) or store.root.startswith("..")):
             continue
         text = file.read_text(encoding="utf-8")
-        section = re.compile(rf"(\[stores\.{re.escape(store.name)}\][^\[]*?\broot\s*=\s*)(\"[^\"]*\"|'[^']*')")
+        of = rf"(?:env\.{re.escape(project.settings.env)}\.)?stores\.{re.escape(store.name)}"
+        section = re.compile(rf"(\[{of}\][^\[]*?\broot\s*=\s*)(\"[^\"]*\"|'[^']*')")
         home = f".outside/{store.name}"
         file.write_text(section.sub(rf'\1"{home}"', text), encoding="utf-8")
-        if tomllib.loads(file.read_text(encoding="utf-8"))["stores"][store.name]["root"] != home:
+        if settings.load(world, env=project.settings.env or None).stores[store.name].root != home:
             raise NotProvable(
                 f"The root of [stores.{store.name}] is {store.root}, outside of the project.",
                 "A proof could not put a folder of the world in its place.",

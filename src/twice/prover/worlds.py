@@ -81,7 +81,7 @@ class ProjectWorld:
         shutil.copytree(self.folder, folder)
         if self.database:
             database = self.database.copied()
-            changes = {"database": database, "environment": database.environment(), **changes}
+            changes = {"database": database, "environment": {**self.environment, **database.environment()}, **changes}
         return replace(self, folder=folder, memory=copy.deepcopy(self.memory), **changes)
 
     def discard(self) -> None:
