@@ -34,7 +34,7 @@ from twice.patterns.merger import Merger
 from twice.patterns.proxy import Proxy
 from twice.patterns.stateful_merger import StatefulMerger
 from twice.patterns.transactional_writer import TransactionalWriter
-from twice.pipelines import Pipeline
+from twice.pipelines import Pipeline, check_no_empty
 from twice.plans import Pattern, Plan
 from twice.project import Project
 from twice.retrying import fill_slot
@@ -535,6 +535,7 @@ def publish(
     """
     home = opened(project, spark or getattr(rows, "sparkSession", None))
     where = slot.on(Target.parse(to))
+    check_no_empty(pattern)
     matrix.check(pattern, home.kind(where.target.store), slot.name, tests_of(tests))
     declared = list(inputs) if inputs is not None else None
 

@@ -80,19 +80,19 @@ def unknown_columns(
 ) -> Misuse | None:
     """Return why named columns cannot be there, or None; `table` is empty if there is none, `rows` None if nothing tells.
 
-    Rows with a column that the table lacks are refused unless columns are added; so one that it lacks is no column.
+    Rows with a column that the table lacks are refused unless columns are added, so one that it lacks is no column. One that it
+    has may be filled by the table.
     """
-    lacking = {one.name: one for one in named if one.in_rows and rows is not None and one.name not in rows}
-    here = ", ".join(f"{one.name!r} ({one.option})" for one in lacking.values())
-    if lacking:
-        what, there = f"The rows of the source have no column {here}, and the transform adds none.", rows or ()
-    else:
-        asked = [one for one in named if one.in_table and one.name not in table]
-        lacking = {one.name: one for one in asked if table and policy.on_new == "fail"}
-        here = ", ".join(f"{one.name!r} ({one.option})" for one in lacking.values())
-        what, there = f"The table {target} has no column {here}.", table
-    if not lacking:
+    from_rows = [one for one in named if one.in_rows and rows is not None and one.name not in (*rows, *table)]
+    from_table = [one for one in named if one.in_table and table and policy.on_new == "fail" and one.name not in table]
+    if not (from_rows or from_table):
         return None
+    lacking = {one.name: f"{one.name!r} ({one.option})" for one in from_table or from_rows}
+    here = ", ".join(lacking.values())
+    what = f"The rows of the source have no column {here}, and the transform adds none."
+    if from_table:
+        what = f"The table {target} has no column {here}."
+    there = table if from_table else rows or ()
     return Misuse(what, "A run would be refused, so nothing was started.", suggestion(next(iter(lacking)), there))
 
 

@@ -214,7 +214,7 @@ def pipeline(
         raise Misuse("A calendar needs both every= and start=.", fix='For example every="1 day", start="2024-09-20".')
     if on_code_change not in ON_CODE_CHANGE:
         raise Misuse(f"on_code_change={on_code_change!r} is unknown.", fix=f"Use one of: {', '.join(ON_CODE_CHANGE)}.")
-    _check_no_empty(pattern)
+    check_no_empty(pattern)
     labels = tuple(check_name("tag", tag) for tag in ([tags] if isinstance(tags, str) else tags))
     columns = ColumnPolicy(on_new_column, on_missing_column, on_type_change)
     schedule = Schedule(every, start, zone, end) if every is not None and start is not None else None
@@ -279,7 +279,7 @@ def _check_transform(transform: Any, sources: Mapping[str, Any]) -> None:
         ) from None
 
 
-def _check_no_empty(declared: Any) -> None:
+def check_no_empty(declared: Any) -> None:
     """An option that is empty would be taken for one that was left out: `slice=""` for the whole table.
 
     Raises:
@@ -287,7 +287,7 @@ def _check_no_empty(declared: Any) -> None:
     """
     for one in fields(declared) if is_dataclass(declared) else ():
         value = getattr(declared, one.name)
-        _check_no_empty(value)
+        check_no_empty(value)
         texts = value if isinstance(value, tuple) else (value,) if one.default is None else ()
         if any(isinstance(text, str) and not text.strip() for text in texts):
             raise Misuse(

@@ -485,9 +485,12 @@ def test_a_pattern_that_contradicts_itself_is_refused_at_once(given, words):
         (twice.transactional_writer(check=""), "check='' names nothing"),
     ],
 )
-def test_an_option_that_is_empty_is_not_taken_for_one_that_was_left_out(pattern, words):
+def test_an_option_that_is_empty_is_not_taken_for_one_that_was_left_out(pattern, words, publish, project):
     with pytest.raises(twice.Misuse, match=words):
         daily(pattern=pattern)
+    with pytest.raises(twice.Misuse, match=words):
+        publish(visits(DAY, "a"), pattern=pattern)
+    assert not project.store("memory").look(TARGET.partition(":")[2]).exists
 
 
 def test_a_list_of_no_partitions_does_not_mean_the_whole_table():

@@ -63,13 +63,13 @@ class ReplacesRows(Stages):
             ) from error
 
     def _counted(self, staged: Staged, bounds: Slice, rows: Any, predicate: str) -> Staged:
-        """Count stray rows of a new table, unless its files show that there are none."""
+        """Count stray rows of a new table as they were written, unless its files show that there are none."""
         written: Written = staged.handle
         added = written.transaction.added_files(written.actions)
         kind = frames.types(rows).get(getattr(bounds, "column", ""), "")
         if isinstance(bounds, ColumnSlice) and all(file.holds_only(bounds, kind) for file in added):
             return staged
-        return replace(staged, outside=frames.stray_count(rows, predicate))
+        return replace(staged, outside=frames.stray_count(written.transaction.staged(written.actions), predicate))
 
     def stage_partitions(self, work: Work, rows: Rows, columns: Sequence[str]) -> Staged:
         """Write the rows by partition, and remove the partitions that the slot filled before."""
