@@ -1092,6 +1092,13 @@ def rows_outside_the_slice(patch):
 
 
 @mutant(
+    "rows that fail a test are published", by="a correction that fails a test", shows="a repeated id was not refused"
+)
+def tests_that_are_not_asked(patch):
+    patch.setattr(_Attempt, "_tested", lambda self, staged, parts: ())
+
+
+@mutant(
     "the last days of December share a table with January",
     by="the turn of the year",
     shows="rows: {'2024-12-30': ['2024-12-30']}",

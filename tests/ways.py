@@ -401,6 +401,16 @@ def rows_of_another_day(bench: Bench) -> None:
     demand(world.by_day(), {DAY: ["a"]}, "rows")
 
 
+@way
+def a_correction_that_fails_a_test(bench: Bench) -> None:
+    """A correction breaks a test of its pipeline: it is refused, and the rows that were there stay."""
+    world = put(bench.world(columns={"tests": [twice.unique("id")]}), d20=["a"])
+    world.run(DAY)
+    put(world, d20=["b", "b"])
+    refused(lambda: world.run(DAY), "a repeated id")
+    demand(world.by_day(), {DAY: ["a"]}, "rows")
+
+
 # ---------------------------------------------------------------- two at once
 
 

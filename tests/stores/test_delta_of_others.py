@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pyspark.sql import functions
 
 import twice
 from twice.errors import Misuse, NotPublished, ProofGone
@@ -243,3 +244,25 @@ def test_a_column_that_was_dropped_or_renamed_ends_the_proofs(make_world, change
         alter(world, "ADD COLUMN code STRING")
     with pytest.raises(ProofGone, match="COLUMN"):
         world.run(DAY)
+
+
+# ---------------------------------------------------------------- a table that is not there yet
+
+
+def test_the_rows_of_a_new_table_are_computed_once_and_strays_are_counted_as_written(make_world):
+    world = make_world(pattern=twice.data_overwrite(where="id < 'm'"))
+    computed = world.spark.sparkContext.accumulator(0)
+
+    @functions.udf("string")
+    def counted(one):
+        computed.add(1)
+        return one
+
+    world.transform = lambda rows: rows.withColumn("id", counted("id"))
+    world.put(DAY, ["a", "b", "z"])
+    with pytest.raises(NotPublished, match="1 of 3 rows lie outside"):
+        world.run(DAY)
+    assert computed.value == 3
+    world.put(DAY, ["a", "b"])
+    assert world.run(DAY).rows == 2
+    assert computed.value == 5
