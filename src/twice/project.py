@@ -135,6 +135,11 @@ class Project:
             return self.whole_pipelines
         return found
 
+    def declared(self) -> Mapping[str, Pipeline]:
+        """Return the pipelines as far as they can be read without Spark: for their names, tags and calendars alone."""
+        with light.without_spark(str(self.root)):
+            return self._load_pipelines()
+
     @_once
     def whole_pipelines(self) -> Mapping[str, Pipeline]:
         """The same pipelines, with transforms that can be called."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stderr, suppress
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from twice import __version__, interrupts
+from twice.cli.completion import VARIABLE
 from twice.cli.options import refuse_repeated
 from twice.errors import TwiceError, suggestion
 from twice.masks import mask
@@ -53,6 +56,7 @@ _COMMANDS = {
     "matrix": ("look", "Show which store carries which pattern."),
     "ledger": ("ledger", "Rebuild the ledger from the stores, or move it."),
     "config": ("look", "Show every setting and where it came from."),
+    "completion": ("completion", "Print the script that completes names and times in your shell."),
 }
 
 
@@ -74,9 +78,14 @@ class _Commands(click.Group):
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"There is no command {args[0]!r}. {suggestion(args[0], _COMMANDS)}", ctx)
         found = super().resolve_command(ctx, args)
-        if found[1] is not None:
+        if found[1] is not None and not ctx.resilient_parsing:
             refuse_repeated(found[1], found[2])
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -125,6 +134,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last place where an error can become a sentence
         return _report_unforeseen(error, given)
     return result if isinstance(result, int) else 0
+
+
+def _complete() -> int:
+    """Answer a shell that completes a word; whatever goes wrong, nothing is printed into the prompt."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere), suppress(Exception, SystemExit):
+        cli.main(prog_name="twice", standalone_mode=False)
+    return 0
 
 
 def _wants_json(given: list[str]) -> bool:
@@ -184,6 +200,8 @@ def _traceback(error: BaseException) -> None:
 
 def entry() -> None:
     """Entry point of the console script: one command in a process of its own, so its signals are ours."""
+    if VARIABLE in os.environ:
+        sys.exit(_complete())
     with interrupts.handled():
         code = main()
     sys.exit(code)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from twice.backfills import check_free, check_jobs, left_of, slots_between
+from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.output import debug_option, log_options, output_option, project_option
 from twice.cli.results import recorded
@@ -20,9 +21,9 @@ from twice.upstream import upstream_first
 
 
 @click.command("backfill")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--from", "start", required=True, help="First interval, inclusive.")
-@click.option("--to", "end", required=True, help="End of the stretch, exclusive.")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=pipelines)
+@click.option("--from", "start", required=True, shell_complete=times, help="First interval, inclusive.")
+@click.option("--to", "end", required=True, shell_complete=times, help="End of the stretch, exclusive.")
 @click.option("--dry-run", is_flag=True, help="Say for every slot what would happen, and change nothing.")
 @click.option("--missing", is_flag=True, help="Only slots that were never published.")
 @click.option("--failed", is_flag=True, help="Only slots whose newest attempt did not end well.")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from twice.checks import Asked, Report, look_over
+from twice.cli.completion import pipelines
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.output import debug_option, output_option, print_json, project_option
 from twice.errors import NotIdempotent, count
@@ -14,7 +15,7 @@ from twice.findings import Finding
 
 
 @click.command("check")
-@click.argument("names", metavar="[PIPELINE]...", nargs=-1)
+@click.argument("names", metavar="[PIPELINE]...", nargs=-1, shell_complete=pipelines)
 @click.option("--quick", is_flag=True, help="Only what can be seen without starting a JVM.")
 @click.option("--plan", is_flag=True, help="Call the transforms, and lint Spark's plans for their rows too.")
 @click.option("--strict", is_flag=True, help="Take what the lint finds for wrong, not only for worth knowing.")

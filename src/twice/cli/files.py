@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twice.cli.completion import pipelines
 from twice.cli.opening import opened
 from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import outcome_line
@@ -31,7 +32,7 @@ def files_command() -> None:
 
 
 @files_command.command("list")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @click.option("--state", type=click.Choice(_LISTED), help="Only files in this state.")
 @click.option("--like", default="", help="Only paths that hold this text.")
 @click.option(
@@ -63,7 +64,7 @@ def list_files(name: str, state: str | None, like: str, limit: int, folder: str 
 
 
 @files_command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @click.argument("path")
 @project_option
 @output_option
@@ -96,7 +97,7 @@ def show_file(name: str, path: str, folder: str | None, output: str) -> None:
 
 
 @files_command.command("forget")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @click.argument("paths", nargs=-1, required=True)
 @click.option("--force", is_flag=True, help="Also files whose rows are in the table.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 import click
 
+from twice.cli.completion import pipelines, targets
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option, say
 from twice.errors import Misuse, TwiceError, count
@@ -141,7 +142,7 @@ def _taken(project: Project, target: Target, sight: Sight) -> list[tuple[Receipt
 
 
 @click.command("adopt")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 @project_option
@@ -188,7 +189,7 @@ def _owner(sight: Sight) -> str:
 
 
 @click.command("release")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @project_option
 @output_option
@@ -215,7 +216,7 @@ def release_command(target: str, yes: bool, folder: str | None, output: str) -> 
 
 
 @click.command("tidy")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=pipelines)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--keep-days", type=float, help="How long replaced versions and rows are kept. [default: tidy.keep_days]")
 @click.option("--yes", is_flag=True, help="Do not ask before versions go that tidy.keep_days would keep.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twice.cli.completion import pipelines, targets, times
 from twice.cli.opening import opened, selection_options
 from twice.cli.options import contradicting, refuse_for
 from twice.cli.output import (
@@ -87,7 +88,7 @@ def list_command(select: tuple[str, ...], exclude: tuple[str, ...], folder: str 
 
 
 @click.command("runs")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=pipelines)
 @click.option("--state", type=click.Choice(STATES), help="Only attempts in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @project_option
@@ -109,8 +110,8 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
 
 
 @click.command("show")
-@click.argument("what")
-@click.option("--at", help="With the name of a pipeline: the start of the interval.")
+@click.argument("what", shell_complete=targets)
+@click.option("--at", shell_complete=times, help="With the name of a pipeline: the start of the interval.")
 @click.option("--key", help="With the name of a pipeline: the batch key.")
 @click.option("--files", "files", is_flag=True, help="With a Parquet target: the files that are the table now.")
 @click.option(

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from twice.cli.completion import selectors
 from twice.cli.options import refuse_for
 from twice.cli.output import chosen_env, log_overrides, say
 from twice.cli.selection import selected
@@ -44,13 +45,18 @@ def no_project(folder: str | Path) -> Misuse:
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--select` and `--exclude`, for `pipelines_chosen`."""
     command = click.option(
-        "--exclude", multiple=True, metavar="SELECTOR", help="Leave out what matches; written like --select."
+        "--exclude",
+        multiple=True,
+        metavar="SELECTOR",
+        shell_complete=selectors,
+        help="Leave out what matches; written like --select.",
     )(command)
     return click.option(
         "--select",
         "-s",
         multiple=True,
         metavar="SELECTOR",
+        shell_complete=selectors,
         help="Pipelines by name, glob or tag:NAME; +NAME with all upstream, NAME+ with all downstream.",
     )(command)
 

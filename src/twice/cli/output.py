@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from twice.cli.completion import environments
 from twice.errors import Misuse
 from twice.masks import mask, masked
 from twice.runs import Slot
@@ -50,6 +51,7 @@ def project_option(command: Command) -> Command:
         metavar="NAME",
         callback=keep,
         expose_value=False,
+        shell_complete=environments,
         help="Environment of the project: [env.NAME] in twice.toml; also TWICE_ENV.",
     )(command)
     return click.option(
@@ -95,9 +97,9 @@ def log_overrides() -> Mapping[str, str]:
     return found
 
 
-def chosen_env() -> str | None:
-    """Return the environment that the command line names."""
-    context = click.get_current_context(silent=True)
+def chosen_env(context: click.Context | None = None) -> str | None:
+    """Return the environment that the command line names, of this command or of the one that is being typed."""
+    context = context or click.get_current_context(silent=True)
     found: str | None = context.meta.get(_ENV) if context else None
     return found
 

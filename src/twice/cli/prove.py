@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import worst
+from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option, say
@@ -27,8 +28,12 @@ _SHOWN = 10
 
 
 @click.command("prove")
-@click.argument("name", required=False)
-@click.option("--at", help="Start of the interval to prove; by default the newest closed one that has input.")
+@click.argument("name", required=False, shell_complete=pipelines)
+@click.option(
+    "--at",
+    shell_complete=times,
+    help="Start of the interval to prove; by default the newest closed one that has input.",
+)
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
 @click.option("--pairs", is_flag=True, help="Also die twice: in the run, and in its rerun.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws the order of pairs.")

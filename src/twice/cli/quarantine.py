@@ -11,6 +11,7 @@ import click
 
 from twice.abilities import KeepsBeside
 from twice.asides import AsideRow
+from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option
 from twice.cli.walk import outcome_line
@@ -37,11 +38,13 @@ def quarantine_command() -> None:
 
 def _slot_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--key", help="Batch key, for a pipeline without a calendar.")(command)
-    return click.option("--at", help="Start of the interval, for a pipeline with a calendar.")(command)
+    return click.option("--at", shell_complete=times, help="Start of the interval, for a pipeline with a calendar.")(
+        command
+    )
 
 
 @quarantine_command.command("list")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=pipelines)
 @project_option
 @output_option
 @debug_option
@@ -115,7 +118,7 @@ def _asked_for(project: Project, pipeline: Pipeline, at: str | None, key: str | 
 
 
 @quarantine_command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @_slot_options
 @click.option(
     "--limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="How many rows to show at most."
@@ -151,7 +154,7 @@ def _short(raw: str) -> str:
 
 
 @quarantine_command.command("replay")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @_slot_options
 @project_option
 @output_option
@@ -178,7 +181,7 @@ def replay_asides(name: str, at: str | None, key: str | None, folder: str | None
 
 
 @quarantine_command.command("drop")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @_slot_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @project_option

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from twice.backfills import worst
+from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import (
     confirm,
@@ -138,8 +139,8 @@ def _slot_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         project_option,
         click.option("--key", help="Batch key, for a pipeline without a calendar."),
-        click.option("--at", help="Start of the interval; without it, all of the pipeline."),
-        click.argument("name"),
+        click.option("--at", shell_complete=times, help="Start of the interval; without it, all of the pipeline."),
+        click.argument("name", shell_complete=pipelines),
     ):
         command = option(command)
     return command

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from twice.abilities import GrantsRoles
+from twice.cli.completion import targets
 from twice.cli.opening import opened
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option
 from twice.errors import Misuse
 
 
 @click.command("roles")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--owner", default="", help="Role that owns everything and cannot log in.  [default: VIEW_owner]")
 @click.option("--writer", default="", help="Role that fills the open version and publishes.  [default: VIEW_writer]")
 @click.option("--reader", default="", help="Role that sees the view alone.  [default: VIEW_reader]")

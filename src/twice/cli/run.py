@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from twice.backfills import SlotEnd, sights_of
+from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
 from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
@@ -34,8 +35,8 @@ _BESIDES = ", or --due for all that are closed and missing"
 
 
 @click.command("plan")
-@click.argument("name", required=False)
-@click.option("--at", help="Start of the interval: a date, or a time with its offset.")
+@click.argument("name", required=False, shell_complete=pipelines)
+@click.option("--at", shell_complete=times, help="Start of the interval: a date, or a time with its offset.")
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
 @click.option("--due", is_flag=True, help="Plan all closed intervals that are missing or whose inputs changed.")
 @selection_options
@@ -115,8 +116,8 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
 
 
 @click.command("run")
-@click.argument("name", required=False)
-@click.option("--at", help="Start of the interval: a date, or a time with its offset.")
+@click.argument("name", required=False, shell_complete=pipelines)
+@click.option("--at", shell_complete=times, help="Start of the interval: a date, or a time with its offset.")
 @click.option("--key", help="Batch key, for a pipeline without a calendar.")
 @click.option("--due", is_flag=True, help="Run all closed intervals that are missing or whose inputs changed.")
 @selection_options

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from twice.cli.completion import pipelines
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import count
@@ -27,7 +28,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @click.command("status")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=pipelines)
 @project_option
 @output_option
 @debug_option

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from twice.abilities import PointedAt
+from twice.cli.completion import targets
 from twice.cli.opening import opened
 from twice.cli.output import confirm, debug_option, output_option, print_json, print_table, project_option, value_text
 from twice.errors import Misuse, count
@@ -21,7 +22,7 @@ _SLOTS_SHOWN = 3
 
 
 @click.command("versions")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @project_option
 @output_option
 @debug_option
@@ -62,7 +63,7 @@ def _kept_row(one: KeptVersion) -> list[Any]:
 
 
 @click.command("restore")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.argument("version")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -131,7 +132,7 @@ def _what_follows(project: Project, target: Target, unproven: Sequence[Slot]) ->
 
 
 @click.command("diff")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.argument("one")
 @click.argument("other")
 @click.option("--keys", help="Columns that identify a row, with commas; by default those of the pattern.")
@@ -188,7 +189,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 @click.command("read")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--version", type=int, help="An older version, by its number.")
 @click.option("--as-of", help="The state after a slot, by its start.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows.")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from twice.abilities import PointedAt, UnitesTables
+from twice.cli.completion import pipelines, targets
 from twice.cli.opening import opened
 from twice.cli.options import contradicting
 from twice.cli.output import confirm, debug_option, output_option, print_json, project_option, say
@@ -20,7 +21,7 @@ from twice.runs import Slot
 
 
 @click.command("point")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.argument("version")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @project_option
@@ -54,7 +55,7 @@ def point_command(target: str, version: str, yes: bool, folder: str | None, outp
 
 
 @click.command("seal")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--why", default="sealed by hand", show_default=True, help="What refused runs are told.")
 @click.option("--undo", is_flag=True, help="Allow publishes again.")
 @project_option
@@ -78,7 +79,7 @@ def seal_command(target: str, why: str, undo: bool, folder: str | None, output: 
 
 
 @click.command("freeze")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @click.option("--into", required=True, type=click.Choice(PERIODS[1:]), help="The larger period.")
 @click.option("--before", required=True, help="Only larger periods that end at or before this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
@@ -134,7 +135,7 @@ def _uniting(project: Project, pipeline: Pipeline) -> UnitesTables:
 
 
 @click.command("evolve")
-@click.argument("name")
+@click.argument("name", shell_complete=pipelines)
 @click.option("--add", "column", required=True, help="Name and type of the new column, such as 'country string'.")
 @project_option
 @output_option
