@@ -13,7 +13,7 @@ import click
 
 from twice.cli.completion import selectors
 from twice.cli.options import refuse_for
-from twice.cli.output import chosen_env, log_overrides, say
+from twice.cli.output import chosen_env, is_quiet, log_overrides, say
 from twice.cli.selection import selected
 from twice.errors import Misuse
 from twice.pipelines import Pipeline
@@ -29,7 +29,8 @@ def opened(folder: str | None, *, only_looking: bool = False) -> Project:
     project = Project.open(folder, only_looking=only_looking, overrides=log_overrides(), env=chosen_env())
     if not project.is_there:
         raise no_project(folder or Path.cwd())
-    project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
+    if not is_quiet():  # asked here: a thread of a backfill, which may be the one to start Spark, knows no command
+        project.engine.on_start = lambda: say(f"starting Spark ({project.settings['spark.master']})")
     return project
 
 

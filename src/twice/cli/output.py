@@ -37,15 +37,18 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
-_ENV = "twice.env"
+_ENV, _QUIET = "twice.env", "twice.quiet"
 
 
 def project_option(command: Command) -> Command:
-    """Add `--project FOLDER` and `--env NAME`, for the project that the command opens."""
+    """Add `--project FOLDER` and `--env NAME`, for the project that the command opens, and `--quiet`."""
 
-    def keep(context: click.Context, _: click.Parameter, value: str | None) -> None:
-        context.meta[_ENV] = value
+    def keep(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:
+        context.meta[f"twice.{option.name}"] = value
 
+    command = click.option(
+        "--quiet", "-q", is_flag=True, callback=keep, expose_value=False, help="Print results and errors only."
+    )(command)
     command = click.option(
         "--env",
         metavar="NAME",
@@ -104,14 +107,21 @@ def chosen_env(context: click.Context | None = None) -> str | None:
     return found
 
 
+def is_quiet() -> bool:
+    """Tell whether the command that this thread carries out is to print results and errors only."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(_QUIET))
+
+
 def print_json(values: dict[str, Any]) -> None:
     """Print one JSON document."""
     print(json.dumps(masked({"schema_version": SCHEMA_VERSION, **values}), indent=2))
 
 
 def say(text: str) -> None:
-    """Print a line of progress to standard error."""
-    print(f"twice: {mask(text)}", file=sys.stderr, flush=True)
+    """Print a line of progress to standard error, unless the command is to be quiet."""
+    if not is_quiet():
+        print(f"twice: {mask(text)}", file=sys.stderr, flush=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from twice.cli.output import is_quiet
+
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -62,9 +64,9 @@ def time_left(elapsed: float, worked: int, left: int) -> str:
 def progress(what: str, total: int, labels: Sequence[str] = ()) -> Iterator[Bar | None]:
     """Draw a bar on standard error while the block works, if that is a terminal; else yield None.
 
-    With `labels` it names what is worked on.
+    With `labels` it names what is worked on. A quiet command draws none.
     """
-    if not (total and sys.stderr.isatty()):
+    if not total or is_quiet() or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -14,7 +14,7 @@ from twice.backfills import worst
 from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
-from twice.cli.output import debug_option, output_option, print_json, print_table, project_option, say
+from twice.cli.output import debug_option, is_quiet, output_option, print_json, print_table, project_option, say
 from twice.cli.progress import Bar, progress
 from twice.cli.walk import warn
 from twice.errors import Misuse, TwiceError, count
@@ -167,7 +167,7 @@ def _print(proof: Proof) -> None:
     if kinds[_SHOWN:]:
         print(f"\nand {len(kinds) - _SHOWN} more; --output json lists all")
     print()
-    for note in proof.notes:
+    for note in () if is_quiet() else proof.notes:
         print(f"note: {note}")
     survived = len(proof.tried) - len(proof.counterexamples)
     print(f"{survived} of {count(len(proof.tried), 'trial')} survived, in {_length(proof.seconds)}.")

@@ -12,7 +12,16 @@ from twice.backfills import SlotEnd, sights_of
 from twice.cli.completion import pipelines, times
 from twice.cli.opening import opened, pipelines_chosen, selection_options
 from twice.cli.options import contradicting
-from twice.cli.output import confirm, debug_option, log_options, output_option, print_json, project_option, say
+from twice.cli.output import (
+    confirm,
+    debug_option,
+    is_quiet,
+    log_options,
+    output_option,
+    print_json,
+    project_option,
+    say,
+)
 from twice.cli.results import Results, recorded
 from twice.cli.walk import Walks, outcome_line, print_outlook, walk_all, warn
 from twice.decide import Asked
@@ -108,7 +117,8 @@ def _approval(yes: bool, json_output: bool) -> Callable[[Plan], None]:
     def approve(plan: Plan) -> None:
         if plan.skips:
             return
-        print_plan(plan, to_stderr=json_output)
+        if not is_quiet():
+            print_plan(plan, to_stderr=json_output)
         if plan.destroys:
             confirm(f"The run would replace the published rows of {plan.slot.label} ({plan.why_asks}). Go on?", yes=yes)
 

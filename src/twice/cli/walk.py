@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from twice.backfills import SlotEnd, fill, worst
-from twice.cli.output import confirm, print_json, print_table, say
+from twice.cli.output import confirm, is_quiet, print_json, print_table, say
 from twice.cli.progress import progress
 from twice.cli.results import Results
 from twice.decide import Asked
@@ -164,7 +164,8 @@ def walk(
             line = walked.line(ended)
             if bar:
                 bar.advance(worked=not (ended.outcome and ended.outcome.state == "skipped"))
-            if ended.error or not (bar and answers.isatty()):
+            is_progress = is_quiet() and output == "json"
+            if ended.error or not (is_progress or (bar and answers.isatty())):
                 print(line, file=answers, flush=True)
     return ends
 
