@@ -86,6 +86,7 @@ def offered(project):
         ("twice run nonsense --at ", ["2024-10-09", "2024-10-08", "2024-10-07"]),
         ("twice nonsense ", []),
         ("twice run --env nonsense v", []),
+        ("twice run --at 2024-10-07 --at 2024-10-08 v", ["visits"]),
     ],
 )
 def test_a_shell_is_offered_what_goes_on_as_it_was_begun(offered, line, words):
