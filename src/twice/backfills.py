@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from twice.considered import Look, consider
 from twice.decide import Asked
-from twice.errors import Busy, Misuse, TwiceError, Waiting
+from twice.errors import Busy, Held, InputsAbsent, Misuse, TwiceError, Waiting
 from twice.faults import reach
 from twice.intervals import Moment, moment_of
 from twice.jobs import Outcome
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     Approve = Callable[[Plan], None]
 
 _ENDED_WELL = ("published", "skipped")
+# How slots end that were not begun.
+_LEFT = (Waiting, InputsAbsent, Held)
 
 
 @dataclass(frozen=True)
@@ -167,17 +170,15 @@ def _one_by_one(
     project: Project, pipeline: Pipeline, slots: list[Slot], asked: Asked, approve: Approve | None
 ) -> Iterator[SlotEnd]:
     done: set[Slot] = set()
-    look = look_for(project, pipeline)
+    looks = _Looks(project, pipeline)
     for number, slot in enumerate(slots):
         if slot in done:
             continue
-        along = along_with(project, pipeline, slots[number:], asked, look)
-        ended = _filled(project, pipeline, slot, replace(asked, along=along), approve, look)
+        along = along_with(project, pipeline, slots[number:], asked, looks.now())
+        ended = _filled(project, pipeline, slot, replace(asked, along=along), approve, looks)
         yield ended
         if ended.error and ends_all(pipeline, ended.error):
             return
-        if not (ended.outcome and ended.outcome.state == "skipped"):
-            look = look_for(project, pipeline)
         if ended.outcome and is_done_with(pipeline, asked):
             with_it = [other for other in slots[number + 1 :] if other in ended.outcome.along]
             done.update(with_it)
@@ -185,8 +186,30 @@ def _one_by_one(
 
 
 def look_for(project: Project, pipeline: Pipeline) -> Look:
-    """Return a look that the slots of a walk share until one of them is published."""
+    """Return a look that the slots of a walk share."""
     return Look(project.store(pipeline.target.store), project.ledger, many=True)
+
+
+class _Looks:
+    """The look that the slots of a walk share until one of them has done any work, also while several are worked on."""
+
+    def __init__(self, project: Project, pipeline: Pipeline) -> None:
+        self._project = project
+        self._pipeline = pipeline
+        self._look: Look | None = None
+        self._lock = Lock()
+
+    def now(self) -> Look:
+        """Return the look, or begin another one."""
+        with self._lock:
+            self._look = found = self._look or look_for(self._project, self._pipeline)
+            return found
+
+    def after(self, ended: SlotEnd) -> None:
+        """Look again from now on, unless the slot was left as it is."""
+        skipped = ended.outcome is not None and ended.outcome.state == "skipped"
+        if not (skipped or isinstance(ended.error, _LEFT)):
+            self._look = None
 
 
 def is_done_with(pipeline: Pipeline, asked: Asked) -> bool:
@@ -200,9 +223,10 @@ def _side_by_side(
 ) -> Iterator[SlotEnd]:
     """Fill several slots at a time, in threads that share the project."""
     late, is_over = [], False
+    looks = _Looks(project, pipeline)
     pool = ThreadPoolExecutor(jobs, "twice-slot")
     try:
-        started = [pool.submit(_filled, project, pipeline, slot, asked, approve) for slot in slots]
+        started = [pool.submit(_filled, project, pipeline, slot, asked, approve, looks) for slot in slots]
         for future in as_completed(started):
             if future.cancelled():
                 continue
@@ -227,13 +251,15 @@ def _side_by_side(
 
 
 def _filled(
-    project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, approve: Approve | None, look: Look | None = None
+    project: Project, pipeline: Pipeline, slot: Slot, asked: Asked, approve: Approve | None, looks: _Looks
 ) -> SlotEnd:
     reach("backfill.slot")
     try:
-        return SlotEnd(slot, fill_slot(project, pipeline, slot, asked, approve, look))
+        ended = SlotEnd(slot, fill_slot(project, pipeline, slot, asked, approve, looks.now()))
     except TwiceError as error:
-        return SlotEnd(slot, error=error)
+        ended = SlotEnd(slot, error=error)
+    looks.after(ended)
+    return ended
 
 
 def ends_all(pipeline: Pipeline, error: TwiceError) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from twice.abilities import KeepsVersions, KnowsColumns, Store
 from twice.columns import unknown_columns
@@ -60,6 +61,7 @@ class Look:
         self.store = store
         self.ledger = ledger
         self._many = many
+        self._lock = Lock()
         self._known: dict[str, Mapping[str, int]] = {}
         self._ahead: dict[str, Mapping[str, int]] = {}
         self._sights: dict[str, Sight] = {}
@@ -70,13 +72,14 @@ class Look:
 
     def at(self, job: Job) -> tuple[Mapping[str, int], Sight]:
         """Return which generations the ledger knows of a slot, and of those that it builds on, and what its table holds."""
-        # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
-        known = self._known_of(job)
-        if job.table not in self._sights:
-            self._sights[job.table] = self.store.look(job.table)
-        sight = self._sights[job.table]
-        own = {slot: known[slot] for slot in (job.slot.text,) if slot in known}
-        return ({**own, **self._ahead_of(job.table, known, sight)} if job.pattern.builds_on_all else own), sight
+        with self._lock:
+            # Asked before the store: a twin that publishes in between must not make the ledger look ahead of it.
+            known = self._known_of(job)
+            if job.table not in self._sights:
+                self._sights[job.table] = self.store.look(job.table)
+            sight = self._sights[job.table]
+            own = {slot: known[slot] for slot in (job.slot.text,) if slot in known}
+            return ({**own, **self._ahead_of(job.table, known, sight)} if job.pattern.builds_on_all else own), sight
 
     def _known_of(self, job: Job) -> Mapping[str, int]:
         slot, target = job.slot.text, job.slot.target.text

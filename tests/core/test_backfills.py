@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 import twice
-from twice.backfills import slots_between
+from twice.backfills import fill, slots_between
 from twice.decide import Asked
 from twice.errors import Busy, Misuse, NotPublished
 from twice.faults import Died, armed, dying_at, recording
@@ -510,6 +510,17 @@ def test_a_published_backfill_looks_once(tmp_path, monkeypatch, shape):
     done = looked(world, lambda: backfill(world, MONTH[0], "2024-10-01"), monkeypatch)
     tables = 6 if shape == "cleaner" else 1
     assert (done["inputs"], done["tables"], done["settled"]) == (len(MONTH), tables, tables)
+
+
+@pytest.mark.parametrize(("there", "jobs"), [(30, 1), (30, 3), (20, 1)], ids=["", "side by side", "inputs are missing"])
+def test_slots_that_are_left_as_they_are_share_one_look(tmp_path, monkeypatch, there, jobs):
+    world = filled(World(tmp_path / "world", "memory"), MONTH[:there])
+    backfill(world, MONTH[0], until(there) if there < len(MONTH) else "2024-10-01")
+    slots = slots_between(world.pipeline, MONTH[0], "2024-10-01", datetime.now(UTC))
+    ends = []
+    walk = fill(world.project, world.pipeline, slots, Asked(resuming=True), jobs)
+    assert looked(world, lambda: ends.extend(walk), monkeypatch)["tables"] == 1
+    assert sum(one.outcome is not None and one.outcome.state == "skipped" for one in ends) == there
 
 
 # ------------------------------------------------------------------ figures
