@@ -14,6 +14,7 @@ import pytest
 
 import twice
 from twice import backfills, considered, decide, execute, merges, replays
+from twice.abilities import Work
 from twice.errors import Conflict
 from twice.execute import _Attempt
 from twice.faults import reach
@@ -505,7 +506,40 @@ def older_receipts_not_carried(patch):
     shows="the attempt that published the slot",
 )
 def number_used_twice(patch):
-    patch.setattr(manifest, "bury", lambda table, version: os.unlink(manifest.manifest_path(table, version)))
+    real = manifest.bury
+
+    def bury(table, old, needed):
+        real(table, old, needed)
+        for version in old:
+            os.unlink(manifest.manifest_path(table, version))
+
+    patch.setattr(manifest, "bury", bury)
+
+
+@mutant("a tidy buries what newer versions are told from", by="tidy of a long log", shows="00000021.json is gone")
+def bases_buried(patch):
+    real = manifest.bury
+    patch.setattr(manifest, "bury", lambda table, old, needed: real(table, old, ()))
+
+
+@mutant("a version says what changed since another than it names", by="tidy of a long log", shows="receipts: ")
+def told_from_another_version(patch):
+    real = manifest.difference
+
+    def difference(version, since, *states, **settings):
+        made = real(version, since, *states, **settings)
+        return made and replace(made, since=max(since - 1, 0))
+
+    patch.setattr(manifest, "difference", difference)
+
+
+@mutant(
+    "the names of swept attempts end, and with them what refuses their publish",
+    by="a sleeper wakes a month after a tidy",
+    shows="files that are missing",
+)
+def age_of_attempts_not_compared(patch):
+    patch.setattr(Work, "is_older_than", lambda self, version: False)
 
 
 @mutant("a tidy removes whatever no version names", by="tidy during a live run", shows="staging was swept")
@@ -531,7 +565,7 @@ def tidy_that_names_nobody(patch):
 )
 def swept_attempt_not_refused(patch):
     real = manifest.compare
-    patch.setattr(manifest, "compare", lambda base, work, receipts: real(replace(base, swept=()), work, receipts))
+    patch.setattr(manifest, "compare", lambda base, work, receipts: real(replace(base, swept={}), work, receipts))
 
 
 @mutant(

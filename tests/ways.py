@@ -974,6 +974,10 @@ class Linked:
         work = self.work(day, name(number), **settings)
         self.publish(work, self.stage(work))
 
+    def attempts(self) -> dict[str, str]:
+        """Return which attempt published each slot."""
+        return {slot: receipt.attempt for slot, receipt in log.newest(self.table).receipts.items()}
+
     def holes(self) -> list[str]:
         """Return the files that the newest version names and that are not there."""
         return [
@@ -1011,7 +1015,7 @@ def a_sleeper_wakes_after_a_tidy(bench: Bench) -> None:
     def meanwhile() -> None:
         for number in (3, 4):
             table.run(DAY, number)
-        log.bury(table.table, 1)
+        log.bury(table.table, [1], needed={1})
 
     with armed(once_at("parquet.manifest.written", meanwhile)):
         table.publish(work, file)
@@ -1041,6 +1045,37 @@ def tidy_against_a_sleeper(bench: Bench) -> None:
     sweep.sweep(table.table, frozenset, keep_days=0, dry_run=False)
     with suppress(Conflict):
         table.publish(work, file)
+    demand(table.holes(), [], "files that are missing")
+
+
+@way
+def a_sleeper_wakes_a_month_after_a_tidy(bench: Bench) -> None:
+    """A tidy took a run for dead that sleeps; a month later its name has ended, and it must not publish files that are gone."""
+    table = Linked(bench.new_folder())
+    table.run(DAY, 1)
+    work = table.work(NEXT, name(2))
+    file = table.stage(work)
+    sweep.sweep(table.table, frozenset, keep_days=0, dry_run=False)
+    for version in log.versions(table.table):
+        os.utime(log.manifest_path(table.table, version), (0, 0))
+    table.stage(table.work(DAY, name(3)))
+    sweep.sweep(table.table, frozenset, keep_days=0, dry_run=False)
+    demand(sorted(log.newest(table.table).swept), [name(3)], "names of attempts that were swept")
+    with suppress(Conflict):
+        table.publish(work, file)
+    demand(table.holes(), [], "files that are missing")
+
+
+@way
+def tidy_of_a_long_log(bench: Bench) -> None:
+    """A tidy buries all versions of a table but the newest, which is told from some of them: nothing of it is lost."""
+    table = Linked(bench.new_folder())
+    for number in range(23):
+        table.run((DAY, NEXT)[number == 4], number)
+    demand(table.attempts(), {SLOTS[DAY]: name(22), SLOTS[NEXT]: name(4)}, "receipts")
+    sweep.sweep(table.table, frozenset, keep_days=0, dry_run=False)
+    table.run(DAY, 23)
+    demand(table.attempts(), {SLOTS[DAY]: name(23), SLOTS[NEXT]: name(4)}, "receipts")
     demand(table.holes(), [], "files that are missing")
 
 

@@ -278,8 +278,7 @@ class World:
         table = str(self.table())
         newest = manifest.newest(table)
         # Versions that a replay may start from are kept, and so are their files.
-        kept = [one for v in manifest.versions(table) if newest.keep_days and (one := manifest.kept(table, v))]
-        files = [file.path for one in kept for file in one.files]
+        files = [file.path for file in manifest.entries(table, "files")] if newest.keep_days else []
         files += [file.path for member in newest.members for file in member.files]
         named = {Path(path) for path in self.store.files(self.target)} | {self.table() / path for path in files}
         data = Path(self.store.table(self.target)) / "data"

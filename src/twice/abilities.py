@@ -67,7 +67,8 @@ class Work:
     `base` is what the plan saw. `compares_head` marks a publish that was computed from a state of
     the whole target: it must be refused if anything else was published since. `keep_days` is how long
     the target's versions have to be kept at least. `heals` asks for a table of what the slots say alone,
-    without what was changed from outside. `leaving` are rows of files that are taken in anew.
+    without what was changed from outside. `leaving` are rows of files that are taken in anew. `began` is the version that the
+    first plan of the attempt saw, where it is not that of this one.
     """
 
     name: str
@@ -80,6 +81,11 @@ class Work:
     keep_days: int = 0
     heals: bool = False
     leaving: Leaving | None = None
+    began: int | None = None
+
+    def is_older_than(self, version: int) -> bool:
+        """Tell whether the attempt had begun before a version was there."""
+        return (self.base.version if self.began is None else self.began) < version
 
     @property
     def seen(self) -> int:

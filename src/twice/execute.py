@@ -289,6 +289,7 @@ class _Attempt:
         self.effects: dict[Slot, Mapping[str, Effect]] = {}
         self.intake: Intake | None = None
         self.publishing = False
+        self.began: int | None = None
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer, which is recorded.
@@ -429,6 +430,8 @@ class _Attempt:
         self.intake = ingests.intake_of(parts[0].inputs)
         if self.intake:
             ingests.note_claim(self.ledger, self.job.slot, self.intake, self.name)
+        if self.began is None:
+            self.began = plan.base.version
         work = Work(
             name=self.job.table,
             slot=self.job.slot.text,
@@ -440,6 +443,7 @@ class _Attempt:
             keep_days=self.job.pattern.keep_days,
             heals=self.asked.force and bool(plan.base.ended),
             leaving=ingests.leaving(self.intake),
+            began=self.began,
         )
         try:
             with interrupts.let_through():
@@ -685,6 +689,13 @@ class _Attempt:
         if work.attempt in sight.swept:
             raise NotPublished(
                 f"The staged rows of {self.job.slot.label} were swept by a tidy while this run was paused.",
+                "Nothing of this attempt is visible.",
+                "Run again.",
+            )
+        if work.is_older_than(sight.forgot):
+            raise NotPublished(
+                f"This run of {self.job.slot.label} began before version {sight.forgot} of {self.job.slot.target.text}, so long"
+                " ago that it is not known any more whether a tidy took it for dead.",
                 "Nothing of this attempt is visible.",
                 "Run again.",
             )

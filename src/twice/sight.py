@@ -47,6 +47,7 @@ class Sight:
         filled: The table holds rows although no publish ever wrote to it.
         data_version: The newest version that changed rows; maintenance does not move it.
         swept: Attempts whose staging a tidy has taken away.
+        forgot: The newest version that named such attempts whose names are not kept any more.
         points: The target is a name that points at one of several versions.
         sealed: Why no more is published to it, or empty.
         pinned: A version of it can be read again; not so where several tables are united.
@@ -64,6 +65,7 @@ class Sight:
     filled: bool = False
     data_version: int = NO_TABLE
     swept: frozenset[str] = frozenset()
+    forgot: int = NO_TABLE
     points: bool = False
     sealed: str = ""
     pinned: bool = True
@@ -203,18 +205,42 @@ class State:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One version that is still known, by what it brought: slots that came in another generation, and how many it holds."""
+
+    version: int
+    made_at: str
+    came: tuple[str, ...]
+    holds: int
+
+
+@dataclass(frozen=True)
 class Past:
     """The versions of a target that a draft could start from, newest first.
 
     Stores read them one by one, for as long as somebody asks for an older one; a second question begins at the newest again.
-    `lost` says why the rows of a version cannot be read any more, or nothing.
+    `lost` says why the rows of a version cannot be read any more, or nothing. `told` returns the steps where the store
+    need not compare whole states for them.
     """
 
     states: Iterable[State] = ()
     lost: Callable[[int], str] = field(default=lambda _: "", repr=False)
+    told: Callable[[], Iterable[Step]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "states", _Kept(self.states))
+
+    def steps(self) -> Iterable[Step]:
+        """Tell what each version brought, oldest first."""
+        return self.told() if self.told else self._compared()
+
+    def _compared(self) -> Iterator[Step]:
+        before: Mapping[str, int] = _EMPTY
+        known = (state for state in self.states if state.version != NO_TABLE)
+        for state in sorted(known, key=lambda state: state.version):
+            came = tuple(slot for slot, generation in state.holds.items() if before.get(slot) != generation)
+            yield Step(state.version, state.made_at, came, len(state.holds))
+            before = state.holds
 
 
 class _Kept:

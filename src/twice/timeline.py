@@ -17,7 +17,7 @@ from twice.errors import Misuse, NotPublished
 from twice.intervals import parse_moment, zone_named
 from twice.replays import named, published, start_of
 from twice.runs import Slot, Target
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import Past, Sight, State, Step
 
 if TYPE_CHECKING:
     from twice.project import Project
@@ -43,29 +43,26 @@ class KeptVersion:
 def versions(project: Project, target: Target) -> list[KeptVersion]:
     """List the versions of a table that its store still knows, oldest first."""
     past = _past(project, target)
-    states = sorted((state for state in past.states if state.version != NO_TABLE), key=lambda state: state.version)
     seen: dict[int, list[dict[str, object]]] = {}
     for row in project.ledger.versions(target.text):
         seen.setdefault(int(row["version"]), []).append(row)
-    found = []
-    before = State(NO_TABLE)
-    for state in states:
-        noted = seen.get(state.version, [])
-        new = [slot for slot, generation in state.holds.items() if before.holds.get(slot) != generation]
-        found.append(
-            KeptVersion(
-                version=state.version,
-                made_at=state.made_at or next((str(row["published_at"]) for row in noted), ""),
-                slots=tuple(slot.label for slot in sorted(map(Slot.parse, new), key=lambda slot: slot.part_text)),
-                holds=len(state.holds),
-                rows=sum(int(str(row["rows"])) for row in noted) if noted else None,
-                attempt=next((str(row["attempt"]) for row in noted), ""),
-                current=state is states[-1],
-                lost=past.lost(state.version),
-            )
-        )
-        before = state
-    return found
+    steps = list(past.steps())
+    return [
+        _kept(step, seen.get(step.version, ()), past.lost(step.version), current=step is steps[-1]) for step in steps
+    ]
+
+
+def _kept(step: Step, noted: Sequence[Mapping[str, object]], lost: str, *, current: bool) -> KeptVersion:
+    return KeptVersion(
+        version=step.version,
+        made_at=step.made_at or next((str(row["published_at"]) for row in noted), ""),
+        slots=tuple(slot.label for slot in sorted(map(Slot.parse, step.came), key=lambda slot: slot.part_text)),
+        holds=step.holds,
+        rows=sum(int(str(row["rows"])) for row in noted) if noted else None,
+        attempt=next((str(row["attempt"]) for row in noted), ""),
+        current=current,
+        lost=lost,
+    )
 
 
 def version_named(project: Project, target: Target, text: str) -> int:
@@ -90,8 +87,8 @@ def _state_after(project: Project, target: Target, moment: str, text: str) -> in
     states = list(_past(project, target).states)
     # What somebody changed from outside is not what the slots say, unless there is nothing else.
     for state in sorted(states, key=lambda state: bool(state.outside)):
-        current = all(sight.fence(slot) == generation for slot, generation in state.holds.items())
-        if current and set(state.holds) == set(wanted):
+        # Of many versions few hold as many slots, and only those are asked for each.
+        if len(state.holds) == len(wanted) and _is_current(state, sight) and set(state.holds) == set(wanted):
             return state.version
     latest = max(wanted.values(), key=start_of)
     raise NotPublished(
@@ -99,6 +96,10 @@ def _state_after(project: Project, target: Target, moment: str, text: str) -> in
         f"In the table are {named(published(sight, forced=False))}.",
         f"See the versions that there are: twice versions {target.text}",
     )
+
+
+def _is_current(state: State, sight: Sight) -> bool:
+    return all(sight.fence(slot) == generation for slot, generation in state.holds.items())
 
 
 def _why_none(sight: Sight, states: Sequence[State], wanted: Mapping[str, Slot]) -> str:

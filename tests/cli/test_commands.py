@@ -1,7 +1,6 @@
 """What the command line answers, where it says it, and how it ends."""
 
 import io
-import json
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from twice.cli import _COMMANDS
 from twice.errors import suggestion
 from twice.faults import Died, armed, dying_at
 from twice.project import Project
+from twice.stores import manifest
 
 DAY, SECOND, LAST = "2024-10-07", "2024-10-08", "2024-10-10"
 SUBCOMMANDS = [
@@ -537,9 +537,8 @@ def test_rows_changed_from_outside_end_with_4_until_accepted_or_forced(twice, pu
 
 def files_of(published, day):
     """Return the files of a Parquet table that hold a day."""
-    newest = max((published.folder / "lake/visits/_twice/log").glob("*.json"))
-    files = json.loads(newest.read_text())["files"]
-    return [f"lake/visits/{file['path']}" for file in files if f":{day}T" in file["slot"]]
+    files = manifest.newest(str(published.folder / "lake/visits")).files
+    return [f"lake/visits/{file.path}" for file in files if f":{day}T" in file.slot]
 
 
 # ------------------------------------------------------------------ backfill

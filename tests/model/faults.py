@@ -147,6 +147,14 @@ def _tidy(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
     )
 
 
+def _names_end(rules: Rules, bounds: Bounds, world: World) -> Iterator[Step]:
+    """Leave out the names of what was swept, in a later tidy; what had them may still wake up."""
+    table = world.table
+    if table.swept:
+        ended = table._replace(swept=(), forgot=table.version, version=table.version + 1, past=with_past(bounds, table))
+        yield Step("fault", "a TIDY leaves out the NAMES of what was swept", world._replace(table=ended))
+
+
 HAPPENINGS = {
     "input changes": _input_changes,
     "input changes back": _input_changes_back,
@@ -159,4 +167,5 @@ HAPPENINGS = {
     "restore": _restore,
     "release": _release,
     "tidy": _tidy,
+    "names end": _names_end,
 }

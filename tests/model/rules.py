@@ -91,6 +91,10 @@ class Rules:
         """An attempt whose staging was swept is refused."""
         return request.attempt not in table.swept
 
+    def is_recent(self, began: int | None, table: Table) -> bool:
+        """An attempt that is older than names of swept ones that ended is refused: its own may be one of them."""
+        return began is None or began >= table.forgot
+
     def may_link(self, request: Request, table: Table) -> bool:
         """A list is linked as the number after the one that it was computed from."""
         return request.base is not None and request.base.version == table.version

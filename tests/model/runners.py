@@ -118,8 +118,11 @@ def _decided(
         return Step(name, "says skipped", end(world, place), trouble, "skipped")
     if rules.confirms_first:
         world = _believe(world, runner.ledger, plan)
+    began = plan.version if runner.began is None else runner.began
     text = "plans " + ", ".join(f"slot {part.slot + 1} generation {part.generation}" for part in plan.parts)
-    return Step(name, text, with_runner(world, place, runner._replace(at=at, plan=plan, seen=None, rows=())))
+    return Step(
+        name, text, with_runner(world, place, runner._replace(at=at, plan=plan, seen=None, rows=(), began=began))
+    )
 
 
 def _lease(rules: Rules, bounds: Bounds, world: World, place: int) -> Iterator[Step]:
@@ -167,6 +170,7 @@ def _send(rules: Rules, world: World, place: int) -> Step:
         took_over=runner.took_over,
         forced=runner.asked == "force",
         code=runner.code,
+        began=runner.began,
     )
     sent = with_runner(world, place, runner._replace(at="sent", rows=()))
     return Step("publish.before", "sends its publish", sent._replace(requests=(*world.requests, request)))
@@ -201,7 +205,8 @@ def _not_found(rules: Rules, bounds: Bounds, world: World, place: int) -> Step:
             world = world._replace(removed=(*world.removed, runner.attempt))
         return Step("read.back", "says that the outcome is unknown", end(world, place), outcome="unknown")
     fenced = world.table.fence(runner.slot) + 1 != _plan(runner).parts[0].generation
-    if runner.attempt in world.table.swept or fenced or runner.again:
+    is_old = not rules.is_recent(runner.began, world.table)
+    if runner.attempt in world.table.swept or is_old or fenced or runner.again:
         return Step("read.back", "is swept, fenced or starved, ends", end(world, place), outcome="refused")
     planned = with_runner(world, place, runner._replace(again=True, reply=""))
     return _consider_again("read.back", rules, bounds, planned, place)

@@ -31,6 +31,9 @@ SMALL = {
     "slice, leases": _of(7_000, "slice", "input changes", "lease runs out", leases=True),
     "slice, linked": _of(12_000, "slice", "tidy", store="links", slots=2, faults=1),
     "slice, linked, leases": _of(5_000, "slice", "tidy", "lease runs out", store="links", leases=True),
+    "slice, linked, names end": _of(
+        18_000, "slice", "tidy", "names end", deaths=frozenset(), store="links", slots=2, faults=2
+    ),
     "slice, in a transaction": _of(7_000, "slice", "input changes", store="transacts"),
     "slice, given away": _of(6_000, "slice", "release", "ledger lost", deaths=frozenset(), slots=2, faults=1),
     "slice, accepted": _of(

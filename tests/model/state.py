@@ -63,7 +63,8 @@ class Table(NamedTuple):
     """What the store says.
 
     `strange` counts the changes from outside that are in the rows, `outside` is the version of the newest change that ended
-    a proof. `named` tells whether readers reach the table: a view may not name it yet.
+    a proof. `named` tells whether readers reach the table: a view may not name it yet. `forgot` is the newest version that
+    may have named swept attempts whose names are not kept any more.
     """
 
     rows: tuple[Row, ...]
@@ -75,6 +76,7 @@ class Table(NamedTuple):
     strange: int = 0
     outside: int = 0
     swept: tuple[int, ...] = ()
+    forgot: int = 0
     named: bool = True
     past: tuple[Kept, ...] = ()
 
@@ -127,6 +129,8 @@ class Plan(NamedTuple):
 
 
 class Runner(NamedTuple):
+    """One process. `began` is the version of the first plan of its attempt."""
+
     at: str
     left: int
     attempt: int = 0
@@ -138,6 +142,7 @@ class Runner(NamedTuple):
     plan: Plan | None = None
     rows: tuple[Row, ...] = ()
     reply: str = ""
+    began: int | None = None
     again: bool = False
     took_over: bool = False
 
@@ -157,6 +162,7 @@ class Request(NamedTuple):
     forced: bool = False
     code: int = 1
     target: int = 0
+    began: int | None = None
 
 
 class World(NamedTuple):

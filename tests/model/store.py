@@ -66,7 +66,8 @@ def _is_allowed(rules: Rules, bounds: Bounds, request: Request, table: Table) ->
     assert plan
     fences = all(rules.is_next(table.fence(part.slot), part.generation, request) for part in plan.parts)
     head = not bounds.in_order or rules.is_unmoved(request, table)
-    return fences and head and rules.is_owner(request, table) and rules.is_staged(request, table)
+    is_there = rules.is_staged(request, table) and rules.is_recent(request.began, table)
+    return fences and head and rules.is_owner(request, table) and is_there
 
 
 def _land(what: frozenset[str], bounds: Bounds, world: World, request: Request) -> World:

@@ -147,6 +147,13 @@ class SweptNotCompared(Rules):
         return True
 
 
+class OldPlansOutliveNames(Rules):
+    """An attempt that was swept may publish once its name has ended."""
+
+    def is_recent(self, began, table):
+        return True
+
+
 class InputsNotLookedAtTwice(Rules):
     """Rows are published although their input changed while it was read."""
 
@@ -257,6 +264,7 @@ WRONG = {
     TidyIgnoresLiveRuns: Caught("slice, linked, leases", "I8"),
     TidyNamesNobody: Caught("slice, linked", "I1"),
     SweptNotCompared: Caught("slice, linked", "I1"),
+    OldPlansOutliveNames: Caught("slice, linked, names end", "I1"),
     InputsNotLookedAtTwice: Caught("slice", "I1"),
     InputsComparedByValue: Caught("slice", "I1"),
     ReplayNotDeclared: Caught("ordered, shown slot by slot", "I7"),

@@ -372,7 +372,7 @@ def expire(world, day):
     """Let the version that a slot made be past its keeping."""
     version = world.sight().receipts[world.slot(day)].first_version
     if world.kind == "parquet":
-        manifest.bury(str(world.table()), version)
+        manifest.bury(str(world.table()), [version], needed={version})
     else:
         following = world.table() / "_delta_log" / f"{version + 1:020}.json"
         os.utime(following, (time.time() - 400 * 86_400,) * 2)

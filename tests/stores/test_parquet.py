@@ -29,9 +29,16 @@ def test_other_tools_find_the_current_files(published):
     assert sorted(row["id"] for file in files for row in parquet.read_table(file).to_pylist()) == [
         "2024-09-20-a", "2024-09-20-b", "2024-09-21-a", "2024-09-21-b",
     ]  # fmt: skip
+
+
+def test_whose_files_are_the_table_is_told_by_one_line_a_publish(published):
+    for number in range(3, 13):
+        published.put("2024-09-20", [f"{number}"])
+        published.run("2024-09-20")
     newest = max((published.table() / "_twice/log").glob("*.json"))
-    named = [str(published.table() / file["path"]) for file in json.loads(newest.read_text())["files"]]
-    assert named == files
+    said = json.loads(newest.read_text())
+    assert (newest.name, said["since"], len(said["files"]), len(said["receipts"])) == ("00000011.json", 10, 1, 1)
+    assert len(twice.current_files(f"parquet:{published.target}", project=published.folder)) == 2
 
 
 def test_older_versions_are_read_until_tidy_buries_them(published):

@@ -30,6 +30,7 @@ from twice.stores import manifest as log
 from twice.stores.beside import Beside
 from twice.stores.durable import sync_file, sync_way_to
 from twice.stores.manifest import DataFile, Manifest
+from twice.stores.sweep import naming
 
 _READY = os.path.join("_twice", "ready")
 _LOCK = os.path.join("_twice", "lock")
@@ -92,6 +93,7 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
             outside="; ".join(sorted(ended.values())),
             data_version=current.data_version,
             swept=frozenset(current.swept),
+            forgot=current.forgot,
         )
 
     def stage_file(self, work: Work, rows: Rows, name: str, delivery: Delivery) -> Staged:
@@ -169,9 +171,8 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
         if dry_run or not dead:
             return found
         # From now on a publish of theirs is refused, should one of them wake up.
-        named = tuple(sorted({*current.swept, *dead}))
         try:
-            log.append(self.table(name), replace(log.successor(current, "tidy"), swept=named))
+            log.append(self.table(name), naming(self.table(name), current, dead))
         except Conflict:
             return Swept(notes=("a publish came first, so nothing was removed: try again",))
         for attempt in dead:

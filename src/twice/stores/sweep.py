@@ -26,15 +26,17 @@ from twice.stores.durable import remove_temporary
 from twice.stores.manifest import Manifest
 
 _DAY_SECONDS = 86_400.0
+_NAMED_DAYS = 30
 
 
 @dataclass(frozen=True)
 class _Used:
-    """What the kept versions name: files, and the attempts in whose folders they are."""
+    """What the kept versions name: files, and the attempts in whose folders they are; and what these versions are told from."""
 
     files: frozenset[str]
     attempts: frozenset[str]
     with_members: frozenset[str]
+    bases: frozenset[int]
 
 
 def sweep(table: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) -> Swept:
@@ -43,8 +45,9 @@ def sweep(table: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) ->
         current = log.newest(table)
         if current.version == NO_TABLE:
             return _sweep_unborn(table, live, dry_run=dry_run)
-        expired = _expired(table, current, keep_days)
-        used = _used(table, current, expired)
+        expired = frozenset(_past_keeping(table, current, keep_days))
+        kept = [version for version in log.kept(table) if version not in expired]
+        used = _used(table, kept)
         staged = list(_attempts_staged(table))
         reach("sweep.listed")
         alive = live()
@@ -55,13 +58,11 @@ def sweep(table: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) ->
         if dry_run:
             return found
         # Buried first: a replay that plans later cannot start from them, and one that planned before loses the compare.
-        for version in expired:
-            log.bury(table, version)
+        log.bury(table, expired, used.bases)
         reach("parquet.sweep.buried")
         if replaced or not set(dead) <= set(current.swept):
             try:
-                named = tuple(sorted({*current.swept, *dead}))
-                log.append(table, replace(log.successor(current, "tidy"), swept=named))
+                log.append(table, naming(table, current, dead))
             except Conflict:
                 continue
             reach("parquet.sweep.named")
@@ -90,12 +91,30 @@ def _attempts_staged(table: str) -> Iterator[str]:
         return
 
 
-def _used(table: str, current: Manifest, expired: list[int]) -> _Used:
-    kept = [v for v in log.versions(table) if v not in expired and os.path.getsize(log.manifest_path(table, v))]
-    manifests = [current, *(log.load(table, v) for v in kept if v != current.version)]
-    files = frozenset(file.path for manifest in manifests for file in manifest.files)
-    members = _attempts_of({member.name for manifest in manifests for member in manifest.members})
-    return _Used(files, _attempts_of(files) | members, members)
+def naming(table: str, current: Manifest, dead: Iterable[str]) -> Manifest:
+    """Return the next version, in which the dead are named, and names end whose version is long past.
+
+    An attempt that was named began before the version that names it. So once a name ended, every attempt is refused that is as
+    old as it: the one that had the name, and with it any that has been at work for so long.
+    """
+    following = log.successor(current, "tidy")
+    limit = time.time() - _NAMED_DAYS * _DAY_SECONDS
+    swept = {one: v for one, v in current.swept.items() if os.path.getmtime(log.manifest_path(table, v)) >= limit}
+    forgot = max((version for one, version in current.swept.items() if one not in swept), default=NO_TABLE)
+    named = {**dict.fromkeys(dead, following.version), **swept}
+    return replace(following, swept=named, forgot=max(forgot, current.forgot))
+
+
+def _used(table: str, kept: Iterable[int]) -> _Used:
+    named: dict[str, set[str]] = {"files": set(), "members": set()}
+    bases, going = set[int](), log.walk(table)
+    for _, changed in log.steps(table, kept, going):
+        bases.update(going.chain)
+        for name, key in changed:
+            if name in named and key in going.tables[name]:
+                named[name].add(key)
+    members = _attempts_of(named["members"])
+    return _Used(frozenset(named["files"]), _attempts_of(named["files"]) | members, members, frozenset(bases))
 
 
 def _attempts_of(paths: Iterable[str]) -> frozenset[str]:
@@ -116,13 +135,12 @@ def _files_replaced(table: str, used: _Used, live: frozenset[str]) -> Iterator[s
             yield file
 
 
-def _expired(table: str, current: Manifest, keep_days: float) -> list[int]:
+def _past_keeping(table: str, current: Manifest, keep_days: float) -> list[int]:
     """Versions that were replaced longer ago than they are kept; the newest is never one."""
     limit = time.time() - max(keep_days, current.keep_days) * _DAY_SECONDS
-    found = log.versions(table)
-    replaced_at = {old: os.path.getmtime(log.manifest_path(table, new)) for old, new in itertools.pairwise(found)}
-    sizes = {version: os.path.getsize(log.manifest_path(table, version)) for version in replaced_at}
-    return [v for v, moment in replaced_at.items() if v != current.version and sizes[v] and moment < limit]
+    pairs = itertools.pairwise(log.versions(table))
+    replaced_at = {old: os.path.getmtime(log.manifest_path(table, new)) for old, new in pairs if old != current.version}
+    return [version for version in log.kept(table) if replaced_at.get(version, limit) < limit]
 
 
 def _files_of(table: str, attempts: Iterable[str]) -> list[str]:

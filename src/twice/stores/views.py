@@ -411,8 +411,7 @@ def _change(folder: str, change: Callable[[Manifest, Manifest], Manifest | None]
 
 def _remove_frozen(folder: str, view: Manifest) -> None:
     """Remove tables whose rows are in a larger one, once no kept version of the view names them."""
-    kept = [log.load(folder, v) for v in log.versions(folder) if os.path.getsize(log.manifest_path(folder, v))]
-    named = {member.name for version in kept for member in version.members}
+    named = {member.name for member in log.entries(folder, "members")}
     for label in (label for member in view.members for label in member.covers if label not in named):
         shutil.rmtree(os.path.join(folder, label), ignore_errors=True)
 
@@ -464,6 +463,7 @@ def _sight_of_versions(folder: str, view: Manifest) -> Sight:
         outside="; ".join([f"version {view.data_version}", *sorted(set(ended.values()))]) if ended else "",
         data_version=view.data_version,
         swept=frozenset(view.swept),
+        forgot=view.forgot,
         points=True,
         sealed=view.sealed,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,17 +23,19 @@ from twice.stores.durable import sync_file
 from twice.stores.manifest import DataFile, Manifest
 
 
-def damage(table: str, current: Manifest) -> Iterator[tuple[str, str]]:
-    """Name the slots that have lost a file, or have one of another size; a merged file has rows of any slot."""
-    for file in current.files:
-        why = damage_of(table, file)
-        if why:
-            yield from ((slot, why) for slot in _slots_of(file, current))
+def damage(table: str, current: Manifest) -> dict[str, str]:
+    """Name the slots that have lost a file, or have one of another size."""
+    return ended_by(damaged_files(table, current), current)
 
 
-def damaged_alone(table: str, current: Manifest) -> frozenset[str]:
-    """Return the slots that have lost files of their own; of a merged file others' rows may still be there."""
-    return frozenset(file.slot for file in current.files if file.slot and damage_of(table, file))
+def damaged_files(table: str, current: Manifest) -> dict[DataFile, str]:
+    """Return the files that are not as they were written, with what became of them."""
+    return {file: why for file in current.files if (why := damage_of(table, file))}
+
+
+def ended_by(damaged: Mapping[DataFile, str], current: Manifest) -> dict[str, str]:
+    """Name the slots that have lost a file; a merged file has rows of any slot."""
+    return {slot: why for file, why in damaged.items() for slot in _slots_of(file, current)}
 
 
 def damage_of(table: str, file: DataFile) -> str:
@@ -62,7 +64,7 @@ def named_as_they_are(table: str, current: Manifest) -> Manifest | None:
     Raises:
         NotPublished: A file holds no rows that could be taken as they are.
     """
-    ended = dict(damage(table, current))
+    ended = damage(table, current)
     if not ended:
         return None
     following = log.successor(current, "accept")

@@ -19,7 +19,7 @@ def compare(table: str, work: Work, base: Manifest, staged: Staged) -> None:
     """See that what the rows were computed from is still there."""
     if base.is_view:
         raise Misuse(f"{work.name} is a view.", "Rows are written to the tables behind it.", "Choose another target.")
-    ended = {**base.ended, **dict(damage(table, base))}.keys() - work.base.ended.keys()
+    ended = {**base.ended, **damage(table, base)}.keys() - work.base.ended.keys()
     if (staged.keeps and work.slot in ended) or (work.compares_head and ended):
         raise Conflict("rows that were to be kept are gone")
     if staged.handle is None:

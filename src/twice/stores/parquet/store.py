@@ -11,8 +11,6 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import chain
 from typing import Any, ClassVar
 
 from twice import session_settings
@@ -45,7 +43,7 @@ from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt, new_attempt
-from twice.sight import NO_TABLE, Past, Sight, State
+from twice.sight import NO_TABLE, Past, Sight
 from twice.sources.listing import is_hidden, spark_path
 from twice.sources.marking import content_hash
 from twice.stores import finding, footers, frames, repeats
@@ -56,7 +54,8 @@ from twice.stores.durable import sync_file
 from twice.stores.histories import Histories, name_of
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.parquet import publishing
-from twice.stores.parquet.damage import damage, damage_of, damaged_alone, named_as_they_are, outside
+from twice.stores.parquet.damage import damage, damaged_files, ended_by, named_as_they_are, outside
+from twice.stores.parquet.history import Lost, states, steps
 from twice.stores.parquet.merging import MergesRows
 from twice.stores.parquet.staging import DATA, Scope, Written
 from twice.stores.parquet.taking import Takes
@@ -124,7 +123,8 @@ class ParquetStore(
             return Sight(filled=_holds_files(table))
         if current.is_view:
             return self.look_at_view(name, current)
-        ended = {**current.ended, **dict(damage(table, current))}
+        damaged = damaged_files(table, current)
+        ended = {**current.ended, **ended_by(damaged, current)}
         return Sight(
             version=current.version,
             head=current.version,
@@ -133,10 +133,11 @@ class ParquetStore(
             receipts=current.receipts,
             ended=ended,
             # A publish takes the place of all files of its slot, so what is damaged never comes back.
-            gone=(frozenset(current.ended) | damaged_alone(table, current)) - set(current.older),
+            gone=(frozenset(current.ended) | {file.slot for file in damaged if file.slot}) - set(current.older),
             outside=outside(ended),
             data_version=current.data_version,
             swept=frozenset(current.swept),
+            forgot=current.forgot,
         )
 
     def newest_entry(self, name: str) -> str:
@@ -146,12 +147,9 @@ class ParquetStore(
         return log.manifest_path(table, versions[-1]) if versions else ""
 
     def past(self, name: str) -> Past:
-        """Read the manifests that are kept, newest first; of a version that lost a file nothing can start."""
+        """Tell of the versions that are kept; of one that lost a file nothing can start."""
         table = self.table(name)
-        numbers = log.versions(table)
-        kept = (manifest for number in reversed(numbers) if (manifest := log.kept(table, number)))
-        states = (replace(publishing.state_of(one), made_at=_made_at(table, one.version)) for one in kept)
-        return Past(chain(states, [State(NO_TABLE)]), lambda version: _lost(table, version))
+        return Past(states(table), Lost(table), lambda: steps(table))
 
     def restore(self, name: str, base: Sight, version: int, owner: str) -> None:
         """Link a manifest that names the files of an older one."""
@@ -242,7 +240,7 @@ class ParquetStore(
         """Make a version without files that are gone, and with those that were changed as they are."""
         table = self.table(name)
         current = log.newest(table)
-        if current.version != base.version or {**current.ended, **dict(damage(table, current))} != base.ended:
+        if current.version != base.version or {**current.ended, **damage(table, current)} != base.ended:
             raise Conflict("the table is not as it was looked at")
         following = named_as_they_are(table, current)
         if following:
@@ -356,7 +354,7 @@ class ParquetStore(
             return ()
         there = {entry.name for entry in os.scandir(table) if entry.is_file() and entry.name[0] not in "._"}
         # Files of a table that was taken over as it was; older versions are asked only if there are some.
-        own = {file.path for one in _kept_manifests(table) for file in one.files} if there else set()
+        own = {file.path for file in log.entries(table, "files")} if there else set()
         beside = sorted(there - own)
         if not beside:
             return ()
@@ -414,30 +412,8 @@ class ParquetStore(
 
 
 def _writers(table: str) -> dict[str, str]:
-    """Return the slots of attempts, by all manifests that are kept: an attempt names the folder of its files."""
-    return {found.attempt: found.slot for one in _kept_manifests(table) for found in one.receipts.values()}
-
-
-def _kept_manifests(table: str) -> Iterator[Manifest]:
-    return filter(None, (log.kept(table, version) for version in log.versions(table)))
-
-
-def _made_at(table: str, version: int) -> str:
-    """Tell when a version was made: versions are kept by the time of their manifests."""
-    written = datetime.fromtimestamp(os.path.getmtime(log.manifest_path(table, version)), UTC)
-    return written.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _lost(table: str, version: int) -> str:
-    """Say which file of a version is gone, or nothing."""
-    if version == NO_TABLE:
-        return ""
-    swept = set(log.newest(table).swept)
-    if any(
-        file.path.split(os.sep)[1:2] and file.path.split(os.sep)[1] in swept for file in log.load(table, version).files
-    ):
-        return "its files were swept"
-    return next(filter(None, (damage_of(table, file) for file in log.load(table, version).files)), "")
+    """Return the slots of attempts, by all versions that are kept: an attempt names the folder of its files."""
+    return {found.attempt: found.slot for found in log.entries(table, "receipts")}
 
 
 def _folders(table: str) -> Iterator[tuple[str, list[str], list[str]]]:
