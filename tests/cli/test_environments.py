@@ -137,3 +137,19 @@ def test_an_environment_shares_a_ledger_only_if_it_says_so(twice, shop):
     (shop / "twice.toml").write_text(toml + '\n[env.test.ledger]\nurl = "sqlite:///.twice/ledger.db"\n')
     assert twice("run", "visits", "--at", DAY).code == 0
     assert "skipped" in twice("run", "visits", "--at", DAY, "--env", "test").out
+
+
+@pytest.mark.spark
+@pytest.mark.stores("parquet", "delta")
+def test_targets_of_a_real_store_are_kept_apart(twice, published, kind, session):
+    """The owner in the table's own commit refuses the other environment; with a root of its own nothing is in the way."""
+    published.edit("twice.toml", "[spark]", "[env.prod.spark]\nmaster = 'local[1]'\n\n[spark]")
+    before = published.files("lake")
+    said = twice("plan", "visits", "--at", DAY, "--env", "prod")
+    assert (said.code, "Each environment (prod)" in said.err) == (4, True)
+    assert twice("run", "visits", "--at", DAY, "--env", "prod", "--yes", "--force").code == 4
+    assert published.files("lake") == before
+    published.edit("twice.toml", "[spark]", f"[env.prod.stores.{kind}]\nkind = '{kind}'\nroot = 'prod'\n\n[spark]")
+    said = twice("plan", "visits", "--at", DAY, "--env", "prod", "--output", "json")
+    assert (said.code, said.json["plan"]["action"]) == (0, "create")
+    assert twice("plan", "visits", "--at", DAY, "--output", "json").json["plan"]["action"] == "skip"

@@ -99,3 +99,13 @@ def test_a_project_is_made_listed_and_planned_away_from_the_repository(installed
     assert (listed.returncode, "delta:lake/visits" in listed.stdout) == (0, True)
     planned = installed("-m", "twice", "plan", "visits", "--at", DAY, *project)
     assert (planned.returncode, "create" in planned.stdout, planned.stderr) == (0, True, "")
+
+
+@pytest.mark.spark
+def test_a_slot_is_published_to_delta_away_from_the_repository(installed):
+    """The packages of the store are those that the wheel's own `ivy.xml` pins."""
+    assert installed("-m", "twice", "init", "published", "--store", "delta").returncode == 0
+    run = ("-m", "twice", "run", "visits", "--at", DAY, "--project", str(installed.home / "published"))
+    done = installed(*run)
+    assert (done.returncode, "published (the first run of this slot): 5 rows" in done.stdout) == (0, True), done.stderr
+    assert "skipped" in installed(*run).stdout
