@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from samples import interval, span
 
 from twice.errors import Misuse
-from twice.placeholders import KNOWN, check, names_slot, render
+from twice.placeholders import KNOWN, check, moments_in, names_slot, render
 
 DAY = interval("2024-10-07")
 WARSAW = interval("2024-10-07", zone="Europe/Warsaw")
@@ -87,3 +87,26 @@ def test_a_time_needs_a_slot_with_an_interval(template):
 
 def test_a_template_without_a_placeholder_names_no_slot():
     assert (names_slot("landing/*.csv"), names_slot("landing/{key}.csv")) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "moment"),
+    [
+        ("landing/{execution_date}/*.csv", "landing/2024-10-07/a.csv", "2024-10-06T22:00"),
+        ("{start:%Y}/{start:%m}/{start:%d}/*.csv", "2024/02/03/z.csv", "2024-02-02T23:00"),
+        ("{start:%Y}/{start:%Y-%m-%dT%H}.csv", "2024/2024-02-03T05.csv", "2024-02-03T04:00"),
+        ("{start:%Y%m%d}-{end:%Y%m%d}.csv", "20240203-20240204.csv", "2024-02-02T23:00"),
+        ("**/{end:%Y%m%d}.csv", "a/b/20240203.csv", "2024-02-02T22:59:59.999999"),
+        ("x[[]1]/{start:%y%j}.csv", "x[1]/24034.csv", "2024-02-02T23:00"),
+        ("landing/{execution_date}.csv", "landing/2024-13-07.csv", None),
+        ("landing/{execution_date}.csv", "landing/latest.csv", None),
+        ("{start:%Y-%m}/{start:%Y-%d}.csv", "2024-10/2024-07.csv", None),
+        ("landing/*.csv", "landing/2024-10-07.csv", None),
+    ],
+)
+def test_a_name_tells_the_time_that_it_was_made_of(template, name, moment):
+    found = [
+        f"{one:%Y-%m-%dT%H:%M}" if not one.microsecond else one.isoformat()
+        for one in moments_in(template, [name], "Europe/Warsaw")
+    ]
+    assert [one.removesuffix("+00:00") for one in found] == ([moment] if moment else [])

@@ -8,7 +8,7 @@ import twice
 from twice.errors import Misuse
 from twice.lint import remarks_on
 from twice.prover.budget import Budget, seconds_of
-from twice.prover.determinism import differing_columns, explained
+from twice.prover.determinism import differing_columns, explained, only_rounded
 from twice.prover.verdicts import (
     BYSTANDER,
     DOUBLED,
@@ -178,3 +178,13 @@ def test_what_took_long_is_expected_to_take_long_again():
     assert not budget.allows("real")
     assert budget.allows("warm")
     assert budget.needed(["real", "real"]) == 400
+
+
+def test_numbers_that_differ_in_their_last_digits_alone_are_told_as_rounded():
+    one, other = [{"id": 1, "sum": 0.1 + 0.2}, {"id": 2, "sum": 1.0}], [{"id": 2, "sum": 1.0}, {"id": 1, "sum": 0.3}]
+    assert differing_columns(one, other) == ["sum"]
+    assert only_rounded(one, other, ["sum"])
+    assert not only_rounded(one, [{"id": 1, "sum": 0.31}, {"id": 2, "sum": 1.0}], ["sum"])
+    assert not only_rounded(one, [{"id": 1, "sum": None}, {"id": 2, "sum": 1.0}], ["sum"])
+    assert not only_rounded(one, other, ["id", "sum"])
+    assert not only_rounded(one, other, [])

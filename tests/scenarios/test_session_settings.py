@@ -60,6 +60,20 @@ def test_an_attempt_works_under_the_pinned_values_and_the_session_gets_its_own_b
 
 
 @OVER_SPARK
+@pytest.mark.parametrize("pattern", [twice.data_overwrite(slice="day"), twice.merger(keys=["id"])], ids=repr)
+def test_under_every_pinned_setting_a_run_publishes_what_a_clean_run_publishes(make_world, pattern):
+    weak, clean = (make_world(pattern=pattern) for _ in range(2))
+    for world, settings in ((clean, {}), (weak, {name: WEAK[name] for name in PINNED})):
+        with set_to(world.spark, settings):
+            for day, ids in (("2024-09-20", ["a", "O'Brien"]), ("2024-09-21", ["b"]), ("2024-09-20", ["a", "c"])):
+                world.put(day, ids)
+                assert world.run(day).state == "published"
+            assert world.run("2024-09-20").state == "skipped"
+    assert weak.rows() == clean.rows()
+    assert len(weak.rows()) >= 3
+
+
+@OVER_SPARK
 def test_a_run_is_refused_under_a_setting_that_cannot_be_pinned(world):
     world.put("2024-09-20", ["a"])
     for one in REFUSED:

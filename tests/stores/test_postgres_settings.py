@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from databases import Database, table
-from twice.errors import NotPublished
+from twice.errors import Misuse, NotPublished
 from twice.stores.postgres.connections import FIXED, begin, connected
 
 pytestmark = [pytest.mark.stores("postgres")]
@@ -147,6 +147,26 @@ def test_a_transaction_is_isolated_and_durable_whatever_the_way_drops(pooled):
         asked = ("transaction_isolation", "timezone", "synchronous_commit")
         found = [connection.execute(f"show {one}").fetchone()[0] for one in asked]
     assert found == ["read committed", "UTC", "on"]
+
+
+def test_each_way_to_commit_is_tried_as_the_page_tells_it(world):
+    committed = told("How a transaction is committed")
+    assert len(committed) > 3
+    for number, (name, (value, instead)) in enumerate(committed.items(), start=1):
+        day = f"2024-09-{number:02}"
+        setting(world, {name: value})
+        world.put(day, [name])
+        if "refused" in instead:
+            with pytest.raises(Misuse):
+                world.run(day)
+        else:
+            assert world.run(day).state == "published"
+            assert world.run(day).state == "skipped"
+        with psycopg.connect(world.database.url, options="-c default_transaction_read_only=off", autocommit=True) as db:
+            db.execute(f"alter database {world.database.name} reset {name}")
+    refused = [name for name, (_, instead) in committed.items() if "refused" in instead]
+    assert refused == ["default_transaction_read_only"]
+    assert sorted(id_ for id_, _ in world.rows()) == sorted(set(committed) - set(refused))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from twice import settings
 from twice.errors import Misuse, TwiceError
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.prover import weather
 from twice.prover.choosing import Chosen
 from twice.prover.codes import Code
 from twice.prover.databases import WorldDatabase
-from twice.prover.determinism import differing_columns, explained
+from twice.prover.determinism import differing_columns, explained, only_rounded
+from twice.prover.elsewhere import run_elsewhere, run_here
 from twice.prover.harness import points_of
 from twice.prover.isolation import copy_inputs, copy_project
 from twice.prover.verdicts import Snapshot, Trouble, difference
@@ -71,8 +73,12 @@ def prepare(
     folder: Path,
     session: Callable[[], SparkSession | None],
     database: WorldDatabase | None,
+    *,
+    elsewhere: bool,
 ) -> Ground:
     """Copy the project, publish the neighbours, run the slot twice in worlds of their own, and compare.
+
+    The second run is made in other weather, `elsewhere` in a process of its own if there can be one.
 
     Raises:
         Misuse: A clean run does not succeed in a copy of the project.
@@ -102,7 +108,7 @@ def prepare(
     try:
         for slot in neighbours:
             template.run(slot)
-        return _ground(folder, empty, template, notes)
+        return _ground(folder, empty, template, notes, elsewhere=elsewhere)
     except TwiceError as error:
         raise Misuse(
             f"A clean run of {pipeline.name} does not succeed in a copy of the project: {error.what}",
@@ -111,26 +117,38 @@ def prepare(
         ) from error
 
 
-def _ground(folder: Path, empty: ProjectWorld, template: ProjectWorld, notes: list[str]) -> Ground:
+def _ground(folder: Path, empty: ProjectWorld, template: ProjectWorld, notes: list[str], *, elsewhere: bool) -> Ground:
     before = template.snapshot()
     first, second = (template.copied(folder / name) for name in ("clean", "clean-again"))
     points = list(dict.fromkeys(points_of(first)))
-    second.act()
+    failed = _again(second, notes, elsewhere=elsewhere)
     one, other = first.records(), second.records()
-    columns = differing_columns(one, other)
-    differing = explained(template.subject.declared, columns, "two clean runs") if columns else None
+    columns = [] if failed else differing_columns(one, other)
+    rounded = only_rounded(one, other, columns)
+    differing = explained(template.subject.declared, columns, "two clean runs", rounded=rounded) if columns else None
     if columns:
         subject = replace(template.subject, ignored=frozenset(columns))
         empty, template, first = (replace(world, subject=subject) for world in (empty, template, first))
         before = template.snapshot()
     expected = first.snapshot()
-    differing = differing or _differs_beside(second, expected, template)
+    differing = failed or differing or _differs_beside(second, expected, template)
     first.tidy()
     ground = Ground(folder, empty, template, before, expected, points, first.data_files(), differing, notes)
     for world in (first, second):
         world.discard()
         shutil.rmtree(world.folder, ignore_errors=True)
     return ground
+
+
+def _again(world: ProjectWorld, notes: list[str], *, elsewhere: bool) -> Trouble | None:
+    """Make the clean run in other weather, and say how that failed, if it did."""
+    why = world.subject.stays_here
+    if elsewhere and not why:
+        notes += weather.notes()
+        return run_elsewhere(world)
+    if elsewhere:
+        notes.append(f"cores and hash seed were not varied: {why}")
+    return run_here(world)
 
 
 def _differs_beside(second: ProjectWorld, expected: Snapshot, template: ProjectWorld) -> Trouble | None:

@@ -31,10 +31,14 @@ class Ended:
 
 
 def run_command(
-    words: Sequence[str], folder: Path, fault: str = "", settings: Mapping[str, str] | None = None
+    words: Sequence[str],
+    folder: Path,
+    fault: str = "",
+    settings: Mapping[str, str] | None = None,
+    module: str = "twice",
 ) -> Ended:
-    """Run `twice` in a process group of its own, armed with a fault or with none."""
-    with _started(words, folder, fault, settings) as process:
+    """Run `twice`, or a module of it, in a process group of its own, armed with a fault or with none."""
+    with _started(words, folder, fault, settings, module) as process:
         return _ended(process)
 
 
@@ -66,13 +70,13 @@ def run_asleep(
 
 
 def _started(
-    words: Sequence[str], folder: Path, fault: str, settings: Mapping[str, str] | None
+    words: Sequence[str], folder: Path, fault: str, settings: Mapping[str, str] | None, module: str = "twice"
 ) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "TWICE_FAULTS"} | dict(settings or {})
     if fault:
         environment["TWICE_FAULTS"] = fault
     return subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "twice", *words],
+        [sys.executable, "-m", module, *words],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 from twice.errors import Misuse, NotPublished
 from twice.faults import NOBODY_TO_KILL, REACHED
-from twice.prover.archives import quick
 from twice.prover.clusters import two_hosts
 from twice.prover.deaths import by_telling
 from twice.prover.grounds import Ground
@@ -23,7 +22,7 @@ from twice.prover.harness import lies, recovers
 from twice.prover.killers import Ended, run_asleep, run_command
 from twice.prover.trials import CLUSTER, REAL, CannotBeTried, Trial
 from twice.prover.verdicts import LIED, Trouble, difference
-from twice.prover.worlds import LEDGER, ProjectWorld
+from twice.prover.worlds import ProjectWorld, child_settings, words
 
 # Renewed seldom: a process that is stopped while it renews its lease holds the ledger, and nobody else gets in.
 _LEASE_SECONDS, _RENEW_SECONDS = 4.0, 3.0
@@ -76,15 +75,6 @@ WAYS = {
     "lost": Way("lost", "loses the reply there", ("publish.after",)),
     "raise": Way("raise", "meets an error there", ("stage.after",)),
 }
-
-
-def why_not_real(ground: Ground) -> str:
-    """Say why no process of its own can run the pipeline, or nothing."""
-    if ground.subject.kind == "memory":
-        return "rows in memory end with their process"
-    if not isinstance(ground.subject.pipeline, str):
-        return "another process finds pipelines by name, in the project's files"
-    return ""
 
 
 def real_deaths(ground: Ground) -> list[Trial]:
@@ -187,24 +177,3 @@ def _judge(ground: Ground, world: ProjectWorld, ended: Ended, fault: str) -> Tro
         if trouble:
             return trouble
     return recovers(world, ground.expected, ground.before)
-
-
-def words(world: ProjectWorld) -> tuple[str, ...]:
-    """Return the command that fills the slot."""
-    slot = world.subject.slot
-    which = ("--at", slot.label) if slot.interval else ("--key", slot.part) if slot.part else ()
-    return ("run", world.subject.declared.name, *map(str, which), "--yes")
-
-
-def child_settings(world: ProjectWorld) -> dict[str, str]:
-    """Return the environment that keeps a process inside its world."""
-    master = world.subject.overrides.get("spark.master")
-    chosen = {
-        "TWICE_LEDGER_URL": LEDGER,
-        "TWICE_SIGNALS_ENABLED": "false",
-        "TWICE_EFFECTS_CALLS": "record",
-        "TWICE_RETRIES_PER_HOUR": "0",
-        "TWICE_OUTPUT": "text",
-    }
-    chosen |= quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
-    return {**chosen, **world.environment}

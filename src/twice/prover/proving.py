@@ -35,11 +35,12 @@ from twice.prover.deaths import deaths_at, twins
 from twice.prover.deaths import pairs as pairs_of
 from twice.prover.grounds import Ground, prepare
 from twice.prover.isolation import check_provable, outside_effect
-from twice.prover.kills import WAYS, executor_deaths, real_deaths, why_not_real
+from twice.prover.kills import WAYS, executor_deaths, real_deaths
 from twice.prover.naming import check_name, nearest
-from twice.prover.repeats import CLEAN, EFFECTS, alone, real_repeats, warm_repeats
+from twice.prover.repeats import CLEAN, EFFECTS, alone, at_once, warm_repeats
 from twice.prover.trials import NO_TIME, READ, REPEAT, WARM, CannotBeTried, LeftOut, Proof, Trial, Tried
 from twice.prover.verdicts import STUCK, SURVIVED, Trouble
+from twice.prover.weather import VARIED
 from twice.runs import Slot
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def prove(
         database_of(home, chosen.target.store) as database,
         _sessions(home, chosen, folder) as session,
     ):
-        ground = prepare(home, chosen, named, slots, folder, session, database)
+        elsewhere = only in (None, _CLEAN)
+        ground = prepare(home, chosen, named, slots, folder, session, database, elsewhere=elsewhere)
         known = list(_trials(ground, seed, pairs=pairs, full=full))
         trials = _only(ground, known, only, seed) if only else known
         tried, left_out = _try_all(ground, trials, clock, on_trial)
@@ -152,7 +154,13 @@ def _running() -> SparkSession | None:
 def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[Trial]:
     """Yield what can be tried, the cheapest and most telling first."""
     yield _effects(ground.subject.declared)
-    yield Trial(REPEAT, CLEAN, WARM, "runs in two worlds, cleanly, and compares", lambda: ground.differing)
+    yield Trial(
+        REPEAT,
+        CLEAN,
+        WARM,
+        f"runs in two worlds, cleanly, the second time with other {VARIED} where that can be, and compares",
+        lambda: ground.differing,
+    )
     yield from deaths_at(ground, "died")
     yield from warm_repeats(ground)
     yield from deaths_at(ground, "lost-reply")
@@ -160,7 +168,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
     yield from twins(ground)
     if pairs:
         yield from pairs_of(ground, seed)
-    why = why_not_real(ground)
+    why = ground.subject.stays_here
     if why:
         ground.notes.append(f"no process of its own was killed: {why}")
         return
@@ -168,7 +176,7 @@ def _trials(ground: Ground, seed: int, *, pairs: bool, full: bool) -> Iterator[T
     yield alone(ground)
     deaths = real_deaths(ground)
     yield from deaths[:_EACH_WAY_ONCE]
-    yield from real_repeats(ground)
+    yield at_once(ground)
     yield from deaths[_EACH_WAY_ONCE:]
     if full:
         yield from executor_deaths(ground)
@@ -202,7 +210,7 @@ def _only(ground: Ground, known: list[Trial], only: str, seed: int) -> list[Tria
     rare = (*pairs_of(ground, seed), *executor_deaths(ground))
     found = [trial for trial in (*known, *rare) if trial.name == only][:1]
     if not found:
-        why = why_not_real(ground)
+        why = ground.subject.stays_here
         raise Misuse(
             f"{ground.subject.declared.name} has no trial {only!r}.",
             f"A clean run passes {count(len(ground.points), 'point')}{f', and {why}' if why else ''}.",

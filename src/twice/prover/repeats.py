@@ -18,24 +18,18 @@ from twice.prover.grounds import Ground
 from twice.prover.harness import survives
 from twice.prover.inputs import changed, vanished
 from twice.prover.killers import run_command, run_together
-from twice.prover.kills import child_settings, why_not_real, words
 from twice.prover.trials import REAL, REPEAT, WARM, CannotBeTried, Trial
 from twice.prover.verdicts import BYSTANDER, LIED, STUCK, Snapshot, Trouble, difference, rows_differ
-from twice.prover.worlds import ProjectWorld
+from twice.prover.worlds import ProjectWorld, child_settings, words
 
 EFFECTS, CLEAN, ALONE, AT_ONCE = "effects", "clean", "alone", "at-once"
 _SEVERAL = 3
-_ELSEWHERE = "Asia/Kolkata"
 _SETTINGS = {
     "shuffle": ("with five partitions in every shuffle", {"spark.sql.shuffle.partitions": "5"}),
     "adaptive": (
         "without adaptive planning, and with one partition in every shuffle",
         {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"},
     ),
-}
-_PROCESSES = {
-    "time-zone": ("in another time zone", {"TZ": _ELSEWHERE}),
-    "hash-seed": ("with another PYTHONHASHSEED", {"PYTHONHASHSEED": "4711"}),
 }
 
 
@@ -50,15 +44,12 @@ def warm_repeats(ground: Ground) -> Iterator[Trial]:
 def alone(ground: Ground) -> Trial:
     """Return the repeat in a process of its own, which comes before all that kill one: the next ones start faster after it."""
     does = "in a process of its own"
-    return Trial(REPEAT, ALONE, REAL, f"runs {does}", lambda: _other_process(ground, {}, does))
+    return Trial(REPEAT, ALONE, REAL, f"runs {does}", lambda: _other_process(ground, does))
 
 
-def real_repeats(ground: Ground) -> Iterator[Trial]:
-    """Yield the repeats that need processes of their own."""
-    yield Trial(REPEAT, AT_ONCE, REAL, "runs twice at once, in two processes", lambda: _at_once(ground))
-    for way, (does, settings) in _PROCESSES.items():
-        attempt = lambda s=settings, d=does: _other_process(ground, s, d)  # noqa: E731 - bound to this turn of the loop
-        yield Trial(REPEAT, way, REAL, f"runs {does}", attempt)
+def at_once(ground: Ground) -> Trial:
+    """Return the repeat that needs two processes."""
+    return Trial(REPEAT, AT_ONCE, REAL, "runs twice at once, in two processes", lambda: _at_once(ground))
 
 
 # -------------------------------------------------------------------- in this process
@@ -254,11 +245,11 @@ def _at_once(ground: Ground) -> Trouble | None:
     return difference(world.snapshot(), ground.expected, ground.before)
 
 
-def _other_process(ground: Ground, settings: dict[str, str], does: str) -> Trouble | None:
+def _other_process(ground: Ground, does: str) -> Trouble | None:
     _need_processes(ground)
     world, same = ground.fresh(), ground.fresh()
     with left_behind(world.folder) as quickly:
-        ended = run_command(words(world), world.folder, "", child_settings(world) | quickly | settings)
+        ended = run_command(words(world), world.folder, "", child_settings(world) | quickly)
     if ended.code:
         return Trouble(STUCK, f"{does}, the run ended with exit code {ended.code}: {ended.output[-500:]}")
     same.act()
@@ -266,7 +257,7 @@ def _other_process(ground: Ground, settings: dict[str, str], does: str) -> Troub
 
 
 def _need_processes(ground: Ground) -> None:
-    why = why_not_real(ground)
+    why = ground.subject.stays_here
     if why:
         raise CannotBeTried(why)
 
@@ -281,4 +272,4 @@ _WARM: dict[str, tuple[str, Callable[[Ground], Trouble | None]]] = {
     "backfill": ("fills three slots, dies in the second, and fills them again", _backfill),
     "restore": ("runs, the version before it is restored, and runs again with --force", _restore),
 }
-WAYS = (EFFECTS, CLEAN, *_WARM, *_SETTINGS, ALONE, AT_ONCE, *_PROCESSES)
+WAYS = (EFFECTS, CLEAN, *_WARM, *_SETTINGS, ALONE, AT_ONCE)

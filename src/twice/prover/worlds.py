@@ -24,6 +24,7 @@ from twice.handovers import take_over
 from twice.jobs import Outcome
 from twice.pipelines import Pipeline
 from twice.project import Project
+from twice.prover.archives import quick
 from twice.prover.databases import WorldDatabase
 from twice.prover.verdicts import Snapshot
 from twice.prover.watching import canonical, files_in, stands_beside
@@ -60,6 +61,15 @@ class Subject:
     def slots(self) -> tuple[Slot, ...]:
         """All slots, oldest first."""
         return (*self.neighbours, self.slot)
+
+    @property
+    def stays_here(self) -> str:
+        """Say why no process of its own can run the pipeline, or nothing."""
+        if self.kind == "memory":
+            return "rows in memory end with their process"
+        return (
+            "" if isinstance(self.pipeline, str) else "another process finds pipelines by name, in the project's files"
+        )
 
 
 @dataclass
@@ -124,10 +134,13 @@ class ProjectWorld:
         else:
             self.run(self.subject.slot)
 
-    def run(self, slot: Slot, *, force: bool = False) -> Outcome:
-        """Fill a slot."""
+    def run(self, slot: Slot, *, force: bool = False, changed: Callable[[Pipeline], Pipeline] | None = None) -> Outcome:
+        """Fill a slot, by the pipeline as it is declared or as something changes it."""
         with self.entered() as project:
-            return run(self.subject.pipeline, **asked_for(slot), force=force, project=project)
+            chosen = self.subject.pipeline
+            if changed:
+                chosen = changed(project.whole_pipelines[chosen] if isinstance(chosen, str) else chosen)
+            return run(chosen, **asked_for(slot), force=force, project=project)
 
     def backfill(self) -> None:
         """Fill all slots, in order."""
@@ -231,6 +244,27 @@ def asked_for(slot: Slot) -> dict[str, Any]:
     if slot.interval:
         return {"at": slot.interval.start}
     return {"key": slot.part} if slot.part else {}
+
+
+def words(world: ProjectWorld) -> tuple[str, ...]:
+    """Return the command that fills the slot."""
+    slot = world.subject.slot
+    which = ("--at", slot.label) if slot.interval else ("--key", slot.part) if slot.part else ()
+    return ("run", world.subject.declared.name, *map(str, which), "--yes")
+
+
+def child_settings(world: ProjectWorld) -> dict[str, str]:
+    """Return the environment that keeps a process inside its world."""
+    master = world.subject.overrides.get("spark.master")
+    chosen = {
+        "TWICE_LEDGER_URL": LEDGER,
+        "TWICE_SIGNALS_ENABLED": "false",
+        "TWICE_EFFECTS_CALLS": "record",
+        "TWICE_RETRIES_PER_HOUR": "0",
+        "TWICE_OUTPUT": "text",
+    }
+    chosen |= quick() | ({"TWICE_SPARK_MASTER": str(master)} if master else {})
+    return {**chosen, **world.environment}
 
 
 def _session_of(base: SparkSession | None, folder: Path, conf: Mapping[str, str]) -> SparkSession | None:
