@@ -48,6 +48,11 @@ TELLING = {
     "test_rows_that_break_a_test_are_not_published": ("postgres", "slice", "merger", "stateful"),
     "test_a_new_column_is_added_if_declared": ("slice", "merger", "append"),
     "test_a_new_column_is_refused_and_the_way_out_is_named": ("slice", "merger"),
+    "test_every_type_is_a_value_of_a_row_that_is_found_by_its_key": ("merger", "postgres history"),
+    "test_every_type_that_can_be_compared_is_a_key": ("merger", "parquet history", "delta versions", "postgres dedup"),
+    "test_every_type_is_a_value_of_a_row_that_is_replaced_with_its_slot": ("slice", "postgres proxy"),
+    "test_a_key_is_the_same_whatever_blanks_the_table_adds_or_cuts": ("merger", "delta history", "postgres dedup"),
+    "test_a_type_that_grows": ("slice", "delta history"),
     "test_stores_do_what_memory_does": (
         "merger-delete",
         "merger-order-partitions",

@@ -2,12 +2,15 @@
 
 Three questions, each with one answer declared beforehand: a column that is new, one that is missing,
 one that has another type. The default refuses all three. A column is never dropped without a word.
+
+Types are written as in Spark's JSON. Those that no store gives back as they came are refused by name, before a row is staged, and so
+are keys whose values cannot be compared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,21 @@ ON_MISSING = ("fail", "null")
 ON_TYPE = ("fail", "widen")
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+# Types that other readers of a table take for another one, or that Spark or Delta cannot read back, and what to do.
+_NOT_KEPT = {
+    "interval": "Store a length as a number, or as the two times between which it lies.",
+    "time": "Store it as a text, or as a timestamp.",
+    "char": "Cast it to string in the transform.",
+    "varchar": "Cast it to string in the transform.",
+    "string collate": "Cast it to string in the transform: texts are compared by their bytes.",
+    "void": "Cast it in the transform, for example CAST(NULL AS string).",
+}
+_NOT_COMPARED = {
+    "map": "Use array_sort(map_entries({})) in the transform as the key.",
+    "variant": "Use a part of it with a type, such as {}:id::string, in the transform as the key.",
+}
+_COLLATIONS = "__COLLATIONS"
 
 Types = Mapping[str, Any]
 
@@ -145,6 +163,58 @@ def refuse_look_alikes(rows: Iterable[str], table: Iterable[str], name: str) -> 
                 "Nothing was published, and the target is as it was.",
                 "Rename the column in the transform.",
             )
+
+
+def refuse_types(fields: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse columns, at any depth, of types that no store gives back as they came.
+
+    Raises:
+        Misuse: There is one.
+    """
+    for path, kind in _parts(fields):
+        fix = next((fix for name, fix in _NOT_KEPT.items() if re.match(rf"{name}\b", kind)), "")
+        if fix:
+            raise Misuse(
+                f"The column {path!r} has the type {kind}, which no table keeps.",
+                "It would come back as something else, or not at all. Nothing was published.",
+                fix,
+            )
+
+
+def refuse_keys(fields: Iterable[Mapping[str, Any]], keys: Iterable[str], role: str = "key") -> None:
+    """Refuse keys, or another column that is compared, of types whose values are neither equal nor in order.
+
+    Raises:
+        Misuse: There is one.
+    """
+    named = set(keys)
+    for path, kind in _parts(field for field in fields if field["name"] in named):
+        if kind in _NOT_COMPARED:
+            raise Misuse(
+                f"The {role} {path!r} has the type {kind}, whose values cannot be compared.",
+                "A row could not be found again by it. Nothing was published.",
+                _NOT_COMPARED[kind].format(path),
+            )
+
+
+def _parts(fields: Iterable[Mapping[str, Any]], within: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the types of columns and of all that is in them, each with where it is, such as `lines.element.price`."""
+    for field in fields:
+        path = f"{within}{field['name']}"
+        collated = field.get("metadata", {}).get(_COLLATIONS, {})
+        yield from ((f"{within}{part}", f"string collate {name.rpartition('.')[2]}") for part, name in collated.items())
+        yield from _parts_of(field["type"], path)
+
+
+def _parts_of(kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(kind, str):
+        yield path, kind
+        return
+    yield path, str(kind["type"])
+    yield from _parts(kind.get("fields", ()), f"{path}.")
+    for part in ("element", "key", "value"):
+        if f"{part}Type" in kind:
+            yield from _parts_of(kind[f"{part}Type"], f"{path}.{part}")
 
 
 def _way_out(problems: list[str], policy: ColumnPolicy) -> str:

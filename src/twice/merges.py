@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twice.columns import NamedColumn
+from twice.columns import NamedColumn, refuse_keys
 from twice.errors import Misuse, NotPublished, suggestion
 
 Row = Mapping[str, Any]
@@ -81,6 +81,16 @@ class MergeRule:
                 )
 
 
+def refuse_incomparable(fields: Sequence[Mapping[str, Any]], rule: MergeRule) -> None:
+    """Refuse keys and an order of types whose values cannot be compared; columns are given as Spark's JSON has them.
+
+    Raises:
+        Misuse: There is one.
+    """
+    refuse_keys(fields, rule.keys)
+    refuse_keys(fields, [rule.order] if rule.order else [], "order column")
+
+
 def refuse_null_keys(count: int, keys: Sequence[str]) -> None:
     """Refuse rows without a key: a rerun could not find them again."""
     if count:
@@ -124,14 +134,16 @@ def refuse_duplicates(count: int, sample: Sequence[Row], rule: MergeRule) -> Non
 
 
 def key_of(row: Row, keys: Sequence[str]) -> tuple[Any, ...]:
-    """Return a row's key, with the values that Spark takes for one made one: 0.0 and -0.0, NaN and NaN."""
+    """Return a row's key, with the values that Spark takes for one made one at any depth: 0.0 and -0.0, NaN and NaN."""
     return tuple(_comparable(row[key]) for key in keys)
 
 
 def _comparable(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
-    return repr(value) if isinstance(value, list | dict) else value
+    if isinstance(value, Mapping):
+        return frozenset((name, _comparable(part)) for name, part in value.items())
+    return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
 
 
 def prepared(rows: Iterable[Row], rule: MergeRule) -> list[Row]:

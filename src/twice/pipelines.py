@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from twice import placeholders
-from twice.columns import NO_CHANGES, ColumnPolicy, NamedColumn
+from twice.columns import NO_CHANGES, ColumnPolicy, NamedColumn, refuse_keys
 from twice.data_tests import DataTest, tests_of
 from twice.errors import Misuse
 from twice.fingerprint import Source, code_digest
@@ -27,6 +27,7 @@ from twice.plans import Pattern
 from twice.rules import Rule
 from twice.runs import Slot, Target, check_name, digest, show_slots_in
 from twice.slices import quoted
+from twice.sources.contents import incomparable_types
 from twice.sources.files import Files
 from twice.sources.queries import Query
 from twice.sources.tracked import Tracked
@@ -58,6 +59,10 @@ class Pipeline:
     def __post_init__(self) -> None:
         if self.schedule:
             show_slots_in(self.identity, self.target, self.schedule.tz)
+        for files in self.files if self._hands_on else ():
+            kinds = incomparable_types(files.schema or "")
+            for option, role in (("keys=", "key"), ("order=", "order column")):
+                refuse_keys(kinds, [one.name for one in self.pattern.names if one.option == option], role)
 
     def __call__(self, *rows: Any, **named: Any) -> Any:
         """Transform rows, as the undecorated function would."""
@@ -99,9 +104,12 @@ class Pipeline:
             read = [*files.declared_columns, *filter(None, [files.file_column])]
         if isinstance(self.transform, Sql):
             return self.transform.columns({"rows": read} if read else {})
-        # The code of a function that returns what it is given; a parameter more, such as run, changes nothing of it.
-        hands_on = getattr(getattr(self.transform, "__code__", None), "co_code", None) == _HANDS_ON
-        return read if hands_on else None
+        return read if self._hands_on else None
+
+    @property
+    def _hands_on(self) -> bool:
+        """Tell a function that returns what it is given; a parameter more, such as run, changes nothing of its code."""
+        return getattr(getattr(self.transform, "__code__", None), "co_code", None) == _HANDS_ON
 
     @cached_property
     def code(self) -> str:

@@ -74,6 +74,11 @@ REFUSED = (
         "Names of columns that Twice writes would be read as patterns, and fit others too.",
     ),
     Refused(
+        "spark.sql.preserveCharVarcharTypeInfo",
+        _is_on,
+        "Columns of rows would be CHAR and VARCHAR, which Spark cannot read back from files.",
+    ),
+    Refused(
         "spark.databricks.delta.write.txnAppId",
         bool,
         "Delta would pass over a write whose number it has seen, without a word.",

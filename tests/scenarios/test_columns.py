@@ -71,8 +71,17 @@ def test_a_missing_column_is_refused_or_null(make_world, pattern):
 
 
 @pytest.mark.stores("parquet", "delta")
-def test_a_type_that_grows(make_world):
-    world = make_world(schema=WIDE, columns={"on_type_change": "widen"})
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        twice.data_overwrite(slice="day"),
+        twice.stateful_merger(keys=["id"]),
+        twice.stateful_merger(keys=["id"], form="history"),
+    ],
+    ids=("slice", "versions", "history"),
+)
+def test_a_type_that_grows(make_world, pattern):
+    world = make_world(schema=WIDE, columns={"on_type_change": "widen"}, pattern=pattern)
     put_wide(world, DAY)
     world.run(DAY)
     world.schema = "id string, day date, n bigint"
@@ -83,6 +92,10 @@ def test_a_type_that_grows(make_world):
         world.spark.sql(f"ALTER TABLE delta.`{world.table()}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     world.run(NEXT)
     assert world.table_rows("id", "n") == [("b", 1), ("c", 2**40)]
+    world.put_rows(DAY, [{"id": "c", "day": DAY, "n": 2**41}, {"id": "d", "day": DAY, "n": 2}])
+    world.run(DAY)
+    kept = [("c", 2**41)] if pattern.adds_up else []
+    assert world.table_rows("id", "n") == [("c", 2**40), *kept, ("d", 2)]
 
 
 @pytest.mark.stores("parquet", "delta")

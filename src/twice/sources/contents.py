@@ -32,8 +32,6 @@ _TYPES = [
     "binary",
     "boolean",
     "byte",
-    "char",
-    "character",
     "date",
     "dec",
     "decimal",
@@ -57,11 +55,14 @@ _TYPES = [
     "timestamp_ltz",
     "timestamp_ntz",
     "tinyint",
-    "varchar",
     "variant",
     "void",
 ]
+_OF_A_LENGTH = ("char", "character", "varchar")
 _NAME = re.compile(r"`(?:[^`]|``)*`|[^\s:]+")
+# A field of that name is followed by a colon.
+_NOT_ORDERED = re.compile(r"\b(map(?=\s*<)|variant(?!\s*:))", re.IGNORECASE)
+_TEXT = re.compile(r"'[^']*'")
 _WORD = re.compile(r"[\s:]*(\w+)")
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ENCRYPTED = b"PARE"
@@ -169,7 +170,7 @@ def schema_columns(schema: str) -> list[str]:
 
 
 def check_types(schema: str) -> None:
-    """Refuse a column whose type Spark does not know, without asking Spark.
+    """Refuse a column whose type Spark does not know, or reads from no file, without asking Spark.
 
     Raises:
         Misuse: With the type that was probably meant.
@@ -178,11 +179,29 @@ def check_types(schema: str) -> None:
         name = _NAME.match(definition)
         written = _WORD.match(definition, name.end() if name else 0)
         kind = written[1].lower() if written else ""
+        if kind in _OF_A_LENGTH:
+            raise Misuse(
+                f"The column {_column_name(definition)!r} of the schema has the type {kind}, which Spark reads from no file.",
+                "No slot could be published.",
+                "Write string: a table that has such a column takes it as its own.",
+            )
         if kind not in _TYPES:
             raise Misuse(
                 f"The column {_column_name(definition)!r} of the schema has {f'the type {kind!r}' if kind else 'no type'}.",
                 fix=suggestion(kind, _TYPES),
             )
+
+
+def incomparable_types(schema: str) -> list[dict[str, Any]]:
+    """Return the columns of a schema that are, or hold, maps or variants, each with that type.
+
+    >>> incomparable_types("id int, tags array<map<string, int>>, `map` struct<variant: int>")
+    [{'name': 'tags', 'type': 'map'}]
+    """
+    told = {_column_name(one): _TEXT.sub("", _NAME.sub("", one, count=1)) for one in _definitions(schema)}
+    return [
+        {"name": name, "type": found[1].lower()} for name, kind in told.items() if (found := _NOT_ORDERED.search(kind))
+    ]
 
 
 def _definitions(schema: str) -> list[str]:

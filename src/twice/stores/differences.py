@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference
 from twice.slices import quoted, unknown_column
+from twice.stores.values import WHOLE_JSON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +52,8 @@ def _by_key(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> DataFra
     on = [one[f"{_BEFORE}_{n}"].eqNullSafe(other[f"{_AFTER}_{n}"]) for n, _ in enumerate(keys)]
     joined = one.join(other, on, "full").select(_BEFORE, _AFTER)
     # As text, since Spark cannot compare maps; a column that one side lacks is as good as NULL.
-    differs = F.to_json(F.col(_BEFORE), {"sortKeys": "true"}) != F.to_json(F.col(_AFTER), {"sortKeys": "true"})
+    written = {**WHOLE_JSON, "ignoreNullFields": "true", "sortKeys": "true"}
+    differs = F.to_json(F.col(_BEFORE), written) != F.to_json(F.col(_AFTER), written)
     kind = (
         F.when(F.col(_BEFORE).isNull(), F.lit(_ADDED))
         .when(F.col(_AFTER).isNull(), F.lit(_REMOVED))

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from twice.abilities import Difference, Rows, Work
 from twice.caches import OPTION, content_of_files
-from twice.columns import Fit, fit, refuse_look_alikes
+from twice.columns import Fit, fit, refuse_look_alikes, refuse_types
 from twice.errors import Misuse, NotPublished
 from twice.merges import MergeRule
 from twice.slices import column_taken, missing_column, quoted
 from twice.sources.listing import spark_path
+from twice.stores import values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LAYOUT = "_twice_by_"
 _KEPT = "_twice_kept"
@@ -107,9 +108,11 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
     """Return the rows with the table's columns in the table's order, as the policy for columns says.
 
     Columns `besides` are not the table's: they stay with the rows. Columns that the table computes of others are computed here,
-    and those that it fills in another way are left to it, as far as the rows do not have them.
+    and those that it fills in another way are left to it, as far as the rows do not have them. Texts are as
+    long as the table keeps them.
 
     Raises:
+        Misuse: A column has a type that no store keeps.
         NotPublished: Columns are missing, new, or of another type, and the policy refuses that.
     """
     from pyspark.sql import functions as F
@@ -117,6 +120,9 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
 
     if schema:
         rows = _computed(rows, schema)
+    fields = fields_of(rows)
+    refuse_types(field for field in fields if field["name"] not in besides)
+    rows = _without_lengths(rows, fields)
     found = {column: kind for column, kind in kinds_of(schema_text(rows)).items() if column not in besides}
     if not schema:
         refuse_look_alikes(found, (), work.name)
@@ -125,13 +131,38 @@ def fitted(rows: DataFrame, schema: str, work: Work, besides: Sequence[str] = ()
     table = {column: kind for column, kind in kinds_of(schema).items() if column not in left}
     fits = fit(found, table, work.columns, work.name)
     struct = StructType.fromJson({"type": "struct", "fields": [_field(*column) for column in fits.columns.items()]})
+    long = _lengths(json.loads(schema)["fields"])
     columns = [
         (F.lit(None) if field.name in fits.absent else rows[quoted(field.name)]).cast(field.dataType).alias(field.name)
         if field.name in fits.absent or fits.columns[field.name] != found[field.name]
-        else rows[quoted(field.name)]
+        else _as_long(rows[quoted(field.name)], field.name, long.get(field.name))
         for field in struct.fields
     ]
     return rows.select(*columns, *(rows[quoted(column)] for column in besides)), fits
+
+
+def fields_of(rows: DataFrame) -> list[dict[str, Any]]:
+    """Return the columns as Spark's JSON has them, with what it notes of each."""
+    fields: list[dict[str, Any]] = json.loads(rows.schema.json())["fields"]
+    return fields
+
+
+def _without_lengths(rows: DataFrame, fields: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Return the rows as texts of any length: what another table says of them is no part of this one."""
+    noted = {field["name"]: field["metadata"] for field in fields}
+    for column in _lengths(fields):
+        rows = rows.withMetadata(column, {name: said for name, said in noted[column].items() if name != values.LENGTH})
+    return rows
+
+
+def _lengths(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns in which texts have a length, as `char(5)`."""
+    return {field["name"]: said for field in fields if (said := field["metadata"].get(values.LENGTH))}
+
+
+def _as_long(value: Column, name: str, said: str | None) -> Column:
+    """Return a value as its column keeps it, and noted as such."""
+    return values.as_long_as(value, said).alias(name, metadata={values.LENGTH: said}) if said else value
 
 
 def left_to_table(columns: Sequence[str], schema: str) -> dict[str, str]:

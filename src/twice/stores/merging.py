@@ -23,7 +23,8 @@ from twice.merges import (
 from twice.sight import state_named
 from twice.slices import quoted
 from twice.stores.answering import by_spark
-from twice.stores.preparing import BATCH, KEYS_SENT_AT_MOST, Source, any_null, digest_of, is_unordered, joined_digest
+from twice.stores.preparing import BATCH, KEYS_SENT_AT_MOST, Source, any_null, digest_of, joined_digest
+from twice.stores.values import equal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -230,7 +231,7 @@ def changes_of_batches(source: Source, target: DataFrame | None, rule: MergeRule
     after = F.col(_AFTER)
     same = F.lit(True)
     for number, name in enumerate(columns):
-        same = same & _equal(after[name], there[f"{_THERE}{number}"], kinds[name])
+        same = same & equal(after[name], there[f"{_THERE}{number}"], kinds[name])
     action = (
         F.when(F.col(FILE).isNull(), F.when(after.isNotNull(), F.lit(INSERT)))
         .when(after.isNull(), F.lit(DELETE))
@@ -390,7 +391,7 @@ def _action(source: DataFrame, there: DataFrame, columns: Sequence[str], rule: M
     kinds = {field.name: field.dataType for field in source.schema.fields}
     same = F.lit(True)
     for number, column in enumerate(columns):
-        same = same & _equal(source[quoted(column)], there[f"{_THERE}{number}"], kinds[column])
+        same = same & equal(source[quoted(column)], there[f"{_THERE}{number}"], kinds[column])
     return F.when(late, F.lit(None)).when(_is_gone(source, rule), F.lit(DELETE)).when(~same, F.lit(UPDATE))
 
 
@@ -401,15 +402,6 @@ def _is_gone(source: DataFrame, rule: MergeRule) -> Column:
     if not rule.deleted or rule.soft:
         return F.lit(False)
     return F.coalesce(source[quoted(rule.deleted)].cast("boolean"), F.lit(False))
-
-
-def _equal(one: Column, other: Column, kind: Any) -> Column:
-    """Compare two values; those that Spark cannot compare are compared as text."""
-    from pyspark.sql import functions as F
-
-    if is_unordered(kind):
-        one, other = F.to_json(F.struct(one)), F.to_json(F.struct(other))
-    return one.eqNullSafe(other)
 
 
 def missing(source: Source, target: DataFrame, rule: MergeRule) -> DataFrame:

@@ -13,9 +13,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from twice.abilities import LookBack
-from twice.merges import MergeRule, refuse_duplicates, refuse_null_keys, refuse_null_order
+from twice.merges import MergeRule, refuse_duplicates, refuse_incomparable, refuse_null_keys, refuse_null_order
 from twice.slices import moment_literal, quoted, string_literal
-from twice.stores.frames import held_bytes, types, united
+from twice.stores.frames import fields_of, held_bytes, types, united
+from twice.stores.values import LENGTH, is_unordered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -77,8 +78,10 @@ def prepared(rows: DataFrame, rule: MergeRule, layout: Sequence[str] = ()) -> So
     """Compute the source once, refuse keys that are NULL or repeated, and find its bounds.
 
     Raises:
+        Misuse: The keys cannot be compared.
         NotPublished: With the keys named.
     """
+    refuse_incomparable(fields_of(rows), rule)
     one_a_key = _one_a_key(rows, rule) if rule.order else rows
     # Kept where it was computed: a second look at it is no second read, and lost parts are an error.
     return _checked_source(one_a_key.localCheckpoint(eager=False), rule, layout, ())
@@ -90,10 +93,12 @@ def prepared_batches(batches: Sequence[DataFrame], rule: MergeRule, layout: Sequ
     Where the last row of a key alone counts, the others are left out; elsewhere every row knows its batch.
 
     Raises:
+        Misuse: The keys cannot be compared.
         NotPublished: With the keys named.
     """
     from pyspark.sql import functions as F
 
+    refuse_incomparable(fields_of(batches[0]), rule)
     numbered = [
         (_one_a_key(rows, rule) if rule.order else rows).withColumn(BATCH, F.lit(number))
         for number, rows in enumerate(batches)
@@ -241,11 +246,13 @@ def _one_a_key(rows: DataFrame, rule: MergeRule) -> DataFrame:
 
 
 def _bounded(rows: DataFrame, rule: MergeRule) -> list[tuple[int, str]]:
-    """Return the keys whose values can be written as literals."""
+    """Return the keys whose values can be written as literals, and stand in files as they are read."""
     kinds = ("string", "date", "int", "bigint", "smallint", "tinyint")
     known = types(rows)
     return [
-        (number, key) for number, key in enumerate(rule.keys) if known[key] in kinds or known[key].startswith("decimal")
+        (number, key)
+        for number, key in enumerate(rule.keys)
+        if (known[key] in kinds or known[key].startswith("decimal")) and LENGTH not in rows.schema[key].metadata
     ]
 
 
@@ -311,8 +318,3 @@ def joined_digest(groups: Sequence[Any]) -> tuple[int, int]:
         xor ^= row["digest_xor"] or 0
         total += ((row["digest_high"] or 0) << 32) + (row["digest_low"] or 0)
     return xor, total
-
-
-def is_unordered(kind: Any) -> bool:
-    """Tell whether Spark cannot compare values of a type: maps, at any depth."""
-    return "map<" in kind.simpleString() or "variant" in kind.simpleString()

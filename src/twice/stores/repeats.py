@@ -6,12 +6,14 @@ a monitor that asks every few minutes should not have to start a JVM.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from twice.abilities import Repeated, Repeats
+from twice.merges import key_of
 from twice.slices import quoted
 
 if TYPE_CHECKING:
@@ -66,6 +68,10 @@ def without_spark(paths: Sequence[str], keys: Sequence[str], sample: int) -> Rep
         return Repeats()
     parts = [_keys_of(path, number, keys) for number, path in enumerate(there)]
     table = pa.concat_tables(parts, promote_options="permissive")
+    named: dict[str, list[Any]] = {}
+    for number, key in enumerate(keys):
+        column, named[key] = _as_compared(table[key])
+        table = table.set_column(number, key, column)
     counts = table.group_by(list(keys)).aggregate([([], "count_all")])
     several = counts.filter(pc.greater(counts["count_all"], 1)).sort_by([("count_all", "descending")])
     shown = several.slice(0, sample).to_pylist()
@@ -73,7 +79,11 @@ def without_spark(paths: Sequence[str], keys: Sequence[str], sample: int) -> Rep
         several.num_rows,
         pc.sum(several["count_all"]).as_py() or 0,
         tuple(
-            Repeated({key: row[key] for key in keys}, row["count_all"], _files_of(table, row, keys, there))
+            Repeated(
+                {key: named[key][row[key]] if named[key] else row[key] for key in keys},
+                row["count_all"],
+                _files_of(table, row, keys, there),
+            )
             for row in shown
         ),
     )
@@ -100,13 +110,39 @@ def columns_of(path: str, names: Sequence[str]) -> Any:
     return table.select(list(names))
 
 
-def _files_of(table: Any, row: Mapping[str, Any], keys: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+def _as_compared(column: Any) -> tuple[Any, list[Any]]:
+    """Return keys so that Arrow finds the same ones equal as a merge; of those that it cannot group, the number of each, and all."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0, column.type)), []
+    if not pa.types.is_nested(column.type):
+        return column, []
+    numbers: dict[Any, int] = {}
+    values: list[Any] = []
+    found = []
+    for value in column.to_pylist(maps_as_pydicts="strict"):
+        key = key_of({"": value}, [""])
+        if key not in numbers:
+            numbers[key] = len(values)
+            values.append(value)
+        found.append(numbers[key])
+    return pa.array(found, pa.int64()), values
+
+
+def _is(column: Any, value: Any) -> Any:
+    import pyarrow.compute as pc
+
+    if value is None:
+        return pc.is_null(column)
+    return pc.is_nan(column) if isinstance(value, float) and math.isnan(value) else pc.equal(column, value)
+
+
+def _files_of(table: Any, row: Mapping[str, Any], keys: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
     found = table
     for key in keys:
-        is_key = pc.is_null(found[key]) if row[key] is None else pc.equal(found[key], row[key])
-        found = found.filter(is_key)
+        found = found.filter(_is(found[key], row[key]))
     return tuple(sorted({paths[number] for number in found[_FILE].to_pylist()}))
 
 

@@ -37,6 +37,7 @@ _CHANGES = "twice_changes"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FEW_FILES = 500
 _GROWS = "delta.appendOnly"
+_TYPES_GROW = "delta.enableTypeWidening"
 _MARKS_ROWS = "delta.enableDeletionVectors"
 _VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 VECTORS_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
@@ -158,10 +159,21 @@ class Transaction:
         if not self.exists:
             self._properties |= {name: f"interval {value:g} days" for name, value in kept.items()}
         elif any(days_of(self.table_property(name), 0) < value for name, value in wanted.items()):
-            metadata = json.loads(str(self._txn.metadata().json()))
-            metadata["metaData"]["configuration"] |= {name: f"interval {value:g} days" for name, value in kept.items()}
-            action = _module(self._delta.actions, "Action$").fromJson(json.dumps(metadata))
-            self._txn.updateMetadata(action, False)
+            self._set({name: f"interval {value:g} days" for name, value in kept.items()})
+
+    def _set(self, properties: Mapping[str, str]) -> None:
+        metadata = json.loads(str(self._txn.metadata().json()))
+        metadata["metaData"]["configuration"] |= properties
+        self._txn.updateMetadata(_module(self._delta.actions, "Action$").fromJson(json.dumps(metadata)), False)
+
+    @property
+    def types_may_grow(self) -> bool:
+        """Tell whether columns of the table may get a wider type."""
+        return self.table_property(_TYPES_GROW) == "true"
+
+    def let_types_grow(self) -> None:
+        """Let columns of the table get wider types, as a part of this transaction; those that come need another one."""
+        self._set({_TYPES_GROW: "true"})
 
     def let_rows_be_marked(self) -> None:
         """Give a new table deletion vectors, unless the session says whether new tables have them."""
@@ -199,11 +211,11 @@ class Transaction:
         Raises:
             NotPublished: A type would have to grow, and the table is not allowed to.
         """
-        if widened and self.table_property("delta.enableTypeWidening") != "true":
+        if widened and not self.types_may_grow:
             raise NotPublished(
                 f"The type of {', '.join(widened)} would have to grow, and the table does not allow that.",
                 "Nothing was published, and the target is as it was.",
-                "Set the table's property delta.enableTypeWidening to true, or cast in the transform.",
+                f"Set the table's property {_TYPES_GROW} to true, or cast in the transform.",
             )
         self.write(rows, {"mergeSchema": "true"}, self.partition_columns)
         self._evolved = True

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from twice import session_settings
 from twice.abilities import (
     Appends,
+    Editions,
     FindsRepeats,
     FindsRows,
     InsertsMissing,
@@ -44,6 +45,7 @@ from twice.data_tests import Answer, DataTest
 from twice.errors import Conflict, Misuse, NotPublished, TwiceError
 from twice.explain import explain
 from twice.faults import reach
+from twice.merges import MergeRule
 from twice.runs import Receipt
 from twice.sight import NO_TABLE, Past, Sight
 from twice.slices import quoted
@@ -58,7 +60,7 @@ from twice.stores.delta.replacing import ReplacesRows
 from twice.stores.delta.staging import Written
 from twice.stores.delta.taking import Takes
 from twice.stores.durable import sync_file, sync_folders, sync_way_to
-from twice.stores.histories import Histories
+from twice.stores.histories import Histories, history_of
 from twice.stores.manifest import DataFile, Manifest, Member
 from twice.stores.views import NewVersion, Views, a_table, refuse_versions
 
@@ -219,6 +221,15 @@ class DeltaStore(
             raise a_table(name)
         if self.views:
             sql_views.refuse_table(self.engine.spark, self._sql_name(name))
+
+    def stage_history(
+        self, work: Work, rows: Rows, rule: MergeRule, layout: Sequence[str], editions: Editions
+    ) -> Staged:
+        """Let types of the history grow wherever those of its table may, then add the rows to it and merge."""
+        spark = self.engine.spark
+        if work.columns.on_type == "widen" and Transaction(spark, self.table(work.name)).types_may_grow:
+            upkeep.let_types_grow(spark, self.table(history_of(work.name)))
+        return super().stage_history(work, rows, rule, layout, editions)
 
     def past(self, name: str) -> Past:
         """Read from the log whose rows each version holds."""

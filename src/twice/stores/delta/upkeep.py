@@ -58,6 +58,18 @@ def restate(spark: Any, table: str, sight: Sight) -> list[str]:
     return [f"{len(sight.receipts)} receipts were restated"]
 
 
+def let_types_grow(spark: Any, history: str) -> None:
+    """Commit that columns of a history may get wider types: no transaction can both allow and do it."""
+    transaction = Transaction(spark, history)
+    if not transaction.exists or transaction.types_may_grow:
+        return
+    transaction.let_types_grow()
+    number = max(transaction.last_version_of(RESTATED), 0) + 1
+    payload = Payload("evolve", "", "nothing", table_id=transaction.table_id)
+    with locked(spark, history) as lock:
+        transaction.commit(lock, transaction.none(), {RESTATED: number}, payload.to_text(), "Append")
+
+
 def move_head(spark: Any, table: str, sight: Sight) -> None:
     """Commit the next number of the head, and nothing else."""
     transaction = Transaction(spark, table, sight.version)

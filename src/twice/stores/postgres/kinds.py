@@ -47,6 +47,7 @@ _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TEXT = re.compile(r"(character varying|character|text)(\(\d+\))?")
 # Texts are cast to their length on assignment and not by name: named, PostgreSQL would cut a long one without a word.
 _PADDED = re.compile(r"character(\(\d+\))?")
+_VARYING = re.compile(r"character varying\((\d+)\)")
 # Values of these are not compared with each other; their texts are.
 _INCOMPARABLE = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle")
 
@@ -139,6 +140,12 @@ def as_long_as_it_is(typed: str) -> str:
     if _PADDED.fullmatch(typed):
         return "bpchar"
     return "text" if _TEXT.fullmatch(typed) else typed
+
+
+def most_of(typed: str) -> int | None:
+    """Return how many characters a text of a type has at most, if blanks beyond that are cut on assignment."""
+    found = _VARYING.fullmatch(typed)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)

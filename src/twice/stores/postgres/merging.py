@@ -213,7 +213,13 @@ def _value(name: str, fits: Fitted) -> sql.Composable:
     if name in fits.fit.absent:
         return sql.SQL("null::{}").format(sql.SQL(fits.types[name]))
     typed = fits.cast_of(name)
-    return sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)
+    value = sql.SQL("{}::{}").format(column(name), sql.SQL(typed)) if typed else column(name)
+    most = kinds.most_of(fits.types[name])
+    if most is None or fits.source.get(name) == fits.types[name]:
+        return value
+    # What the table makes of a text before it is compared: it cuts blanks, and refuses anything else that is too much.
+    cut = "(case when length(rtrim({0}, ' ')) <= {1} then left({0}, {1}) else {0} end)"
+    return sql.SQL(cut).format(value, sql.Literal(most))
 
 
 def live(relation: sql.Composable, rule: MergeRule, fits: Fitted) -> sql.Composable:

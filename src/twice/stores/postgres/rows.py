@@ -6,14 +6,21 @@ the driver, and no JVM is started for them.
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from twice import merges
 from twice.abilities import Rows
+from twice.columns import refuse_types
 from twice.errors import NotPublished
+from twice.merges import MergeRule
 from twice.slices import column_taken
 from twice.stores.postgres import arrow, kinds
 
@@ -56,8 +63,24 @@ def kinds_of(rows: Rows) -> dict[str, str]:
     """Return the kinds of the columns; of one that is NULL throughout it is empty."""
     if is_frame(rows):
         fields = json.loads(rows.schema.json())["fields"]
+        refuse_types(fields)
         return {field["name"]: kinds.of_spark(field["type"], field["name"]) for field in fields}
     return {field.name: kinds.of_arrow(field.type, field.name) for field in held(rows).schema}
+
+
+def refuse_incomparable(rows: Rows, rule: MergeRule) -> None:
+    """Refuse keys and an order of types whose values cannot be compared, here as in any other store.
+
+    Raises:
+        Misuse: There is one.
+    """
+    fields = json.loads(rows.schema.json())["fields"] if is_frame(rows) else _fields(held(rows))
+    merges.refuse_incomparable(fields, rule)
+
+
+def _fields(table: pa.Table) -> list[dict[str, Any]]:
+    """Return which columns of a table are maps, in the words of Spark's JSON; the others are compared as they are."""
+    return [{"name": one.name, "type": "map" if pa.types.is_map(one.type) else ""} for one in table.schema]
 
 
 def labelled(rows: Rows, column: str, label: str) -> Rows:
@@ -88,8 +111,30 @@ def plain(table: pa.Table) -> list[list[Any]]:
     from psycopg.types.json import Jsonb
 
     nested = [pa.types.is_nested(field.type) for field in table.schema]
-    columns = [table.column(number).to_pylist() for number in range(table.num_columns)]
+    columns = [table.column(number).to_pylist(maps_as_pydicts="strict") for number in range(table.num_columns)]
     for number, is_nested in enumerate(nested):
         if is_nested:
-            columns[number] = [None if value is None else Jsonb(value) for value in columns[number]]
+            columns[number] = [None if value is None else Jsonb(value, json_text) for value in columns[number]]
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def json_text(value: Any) -> str:
+    """Return a nested value as JSON, as Spark writes it: numbers of any length, and as text what JSON has no word for."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{json.dumps(str(key))}:{json_text(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return json.dumps(_in_json(value))
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    is_no_number = isinstance(value, float) and not math.isfinite(value)
+    return json.dumps(value) if is_no_number else value

@@ -39,7 +39,7 @@ from twice.stores.postgres.kinds import Column, Fitted, fitted, kind_of, nested_
 from twice.stores.postgres.names import Name, checked, column
 from twice.stores.postgres.periods import Place
 from twice.stores.postgres.publishing import Change
-from twice.stores.postgres.rows import held, is_frame, kinds_of
+from twice.stores.postgres.rows import held, is_frame, kinds_of, refuse_incomparable
 from twice.stores.postgres.sources import Source
 from twice.stores.postgres.strays import told_by_tasks
 
@@ -196,6 +196,7 @@ class Stager:
         given = kinds_of(rows) or _kinds_of_table(table, besides)
         if rule and given:
             rule.check_columns(list(given))
+            refuse_incomparable(rows, rule)
         for name in given:
             checked(name)
         fits = fitted(given, table, self.work, tuple(besides))

@@ -207,13 +207,15 @@ def address_of(url: str) -> str:
 def _sendable(rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """Return the rows in types that both Arrow and the staged table have: nested ones as text."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, ByteType, MapType, StructType
+    from pyspark.sql.types import ArrayType, ByteType, MapType, StructType, VariantType
+
+    from twice.stores.values import WHOLE_JSON
 
     columns = []
     for field in rows.schema.fields:
         value = rows[quoted(field.name)]
-        if isinstance(field.dataType, ArrayType | MapType | StructType):
-            value = F.to_json(value)
+        if isinstance(field.dataType, ArrayType | MapType | StructType | VariantType):
+            value = F.to_json(value, WHOLE_JSON)
         elif isinstance(field.dataType, ByteType):
             value = value.cast("short")
         elif types[field.name] == "text" and field.dataType.simpleString() != "string":
