@@ -52,7 +52,7 @@ def sweep(table: str, live: LiveAttempts, *, keep_days: float, dry_run: bool) ->
         reach("sweep.listed")
         alive = live()
         dead = tuple(sorted(a for a in staged if a not in used.attempts and not is_of(a, alive)))
-        replaced = list(_files_replaced(table, used, alive))
+        replaced = list(_files_replaced(table, used))
         files = [*_files_of(table, dead), *replaced]
         found = Swept(len(files), sum(map(_size, files)), dead)
         if dry_run:
@@ -121,13 +121,13 @@ def _attempts_of(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(path.split(os.sep)[1] for path in paths if path.startswith(f"data{os.sep}"))
 
 
-def _files_replaced(table: str, used: _Used, live: frozenset[str]) -> Iterator[str]:
+def _files_replaced(table: str, used: _Used) -> Iterator[str]:
     """Files of published attempts that no kept version names any more, each with its checksum.
 
-    An attempt publishes once and under a name that no other has, so nothing is added to these folders. Folders of an
-    adopted table that somebody else named are not looked into.
+    An attempt publishes once and under a name that no other has: a kept version names a file of it, so whatever it is to publish is
+    published, also if it is live. Folders of an adopted table that somebody else named are not looked into.
     """
-    published = [one for one in used.attempts - used.with_members if is_attempt(one) and not is_of(one, live)]
+    published = filter(is_attempt, used.attempts - used.with_members)
     for file in _files_of(table, published):
         place, name = os.path.split(file)
         data = name.removeprefix(".").removesuffix(".crc")
