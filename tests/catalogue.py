@@ -177,6 +177,7 @@ _STRICT_WORDS = {
     "not UTF-8": "holds bytes that are not UTF-8",
     "a surrogate in UTF-8": "holds bytes that are not UTF-8",
     "duplicate keys": "has a key twice in one JSON object",
+    "a key in another case": "has the key 'Name', which the schema declares in another case",
     "two objects": "has more than one JSON object on a line",
     "two objects and a comma": "has more than one JSON object on a line",
     "words behind the object": "has more than one JSON object on a line",

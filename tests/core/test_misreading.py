@@ -1,5 +1,6 @@
 """What Spark would read without a word as something else is noticed in a quick look, and nothing else is."""
 
+import gzip
 import json
 import time
 
@@ -17,6 +18,7 @@ NOTICED = (
     "two objects and a comma",
     "words behind the object",
     "duplicate keys",
+    "a key in another case",
     "lone surrogate",
 )
 TWO = ["id", "name"]
@@ -49,7 +51,7 @@ def test_all_of_them_are_tried():
     [
         b'1,"a,"\n"a","b"\n"","",\n',
         b'1,5" pipe\n1,"a\\"b"\n1,"a\\\\"\n',
-        b'1,"a""b"\n1,"ab"",c\n',  # Spark ends such a field at the next separator
+        b'1,"a""b"\n1,"ab""","c"\n',
         b'1,"a,"b"\n',
         b'# say,"so\n',
     ],
@@ -59,7 +61,7 @@ def test_quotation_marks_that_are_closed_are_left_alone(lines):
 
 
 @pytest.mark.parametrize(
-    "line", [b'1,"a', b'1,"a\\"', b'1,"', b'1,"a, b', b'"x","y"\n2,"z\n3,4', b'"a,b","c', b'1,"a\\']
+    "line", [b'1,"a', b'1,"a""', b'1,"', b'1,"a, b', b'"x","y"\n2,"z\n3,4', b'"a,b","c', b'1,"a\\']
 )
 def test_a_last_field_that_is_not_closed_is_told(line):
     with pytest.raises(BadFile, match=r"'x' has a quotation mark that is never closed: '"):
@@ -73,10 +75,26 @@ def test_other_fields_that_are_not_closed_are_told_by_spark(line):
     CsvLines("x", TWO).check(line + b"\n")
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_a_mark_that_is_never_closed_is_told_where_rows_span_lines(name, tmp_path):
+    path = tmp_path / name
+    source = twice.files(name, schema="a int, b string", header=False, options={"multiLine": "true"})
+    for content, is_bad in ((b'1,"a\nb"\n2,5" pipe\n', False), (b'1,"a\n2,b\n3,c\n', True), (b'1,"a""\n"\n', False)):
+        path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        if is_bad:
+            with pytest.raises(BadFile, match="has a quotation mark that is never closed"):
+                look_into(name, str(path), source, "csv")
+        else:
+            look_into(name, str(path), source, "csv")
+
+
 def test_doubled_marks_count_where_they_are_how_a_mark_is_escaped():
     CsvLines("x", TWO, escape='"').check(b'1,"a""b"\n')
     with pytest.raises(BadFile):
         CsvLines("x", TWO, escape='"').check(b'1,"a""b\n')
+    CsvLines("x", TWO, escape="\\").check(b'1,"ab"",c\n')  # Spark ends such a field at the next separator
+    with pytest.raises(BadFile):
+        CsvLines("x", TWO, escape="\\").check(b'1,"a\\"\n')
     CsvLines("x", TWO, escape="").check(b'1,"a\\"\n')
     CsvLines("x", TWO, quote="").check(b'1,"a\n')
     CsvLines("x", TWO, separator="||").check(b'1||"a\n')
@@ -116,6 +134,8 @@ def test_a_key_that_stands_on_two_lines_is_there_once():
         ("recursiveFileLookup", "false"),
         ("columnPruning", "true"),
         ("unescapedQuoteHandling", "SKIP_VALUE"),
+        ("unescapedQuoteHandling", "STOP_AT_DELIMITER"),
+        ("enableDateTimeParsingFallback", "true"),
         ("header", "false"),
         ("PATHGLOBFILTER", "a*"),
     ],

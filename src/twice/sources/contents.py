@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twice.errors import BadFile, Misuse, suggestion
+from twice.sources.keys import Keys
 from twice.sources.listing import bad, regular
 from twice.sources.misreading import CsvLines, JsonLines
 from twice.sources.packing import CANNOT_BE_READ, Unpacked, check_size, disguise, opener, unpacked
+from twice.sources.reasons import rows_of
 from twice.sources.scanning import Tally, count, pieces
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ _NAME = re.compile(r"`(?:[^`]|``)*`|[^\s:]+")
 _NOT_ORDERED = re.compile(r"\b(map(?=\s*<)|variant(?!\s*:))", re.IGNORECASE)
 _TEXT = re.compile(r"'[^']*'")
 _WORD = re.compile(r"[\s:]*(\w+)")
+_NESTED = re.compile(r"[\s:]*(struct|array|map)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ENCRYPTED = b"PARE"
 _PARQUET_LEAST_BYTES = 12
@@ -127,10 +130,11 @@ def look_into(name: str, path: str, source: Files, form: str) -> Look:
     tally = Tally(0 if lines else None)
     misread = _misreading(name, source, form)
     decoder = codecs.getincrementaldecoder("utf-8")()
-    before = 0
+    before = marks = 0
     with unpacked(name, path, source.largest) as file:
         try:
             for piece in pieces(name, file):
+                marks += piece.count(source.quote.encode()) if form == "csv" and not lines else 0
                 if as_text:
                     decoder.decode(piece)
                     if lines:
@@ -142,9 +146,22 @@ def look_into(name: str, path: str, source: Files, form: str) -> Look:
             raise bad(
                 name, f"holds bytes that are not UTF-8 ({error.reason}); say options={{'encoding': ...}}."
             ) from error
+    if marks % 2 and as_text and len(source.separator) == 1:
+        _check_closed(name, path, source)
     if tally.header_again and source.quarantines:
         raise bad(name, f"has its header again in line {tally.header_again}: it may be several files in one.")
     return Look(tally.rows, tally.header)
+
+
+def _check_closed(name: str, path: str, source: Files) -> None:
+    """Where rows span lines, a quotation mark that is never closed would swallow all rows behind it."""
+    doubled = source.escape == source.quote
+    with opener(path)(path, "rt", encoding="utf-8-sig", newline="") as text:
+        try:
+            for _ in rows_of(text, source.separator, source.quote, source.escape, doubled=doubled):
+                pass
+        except csv.Error as error:
+            raise bad(name, "has a quotation mark that is never closed.") from error
 
 
 def format_of(name: str) -> str:
@@ -167,6 +184,25 @@ def schema_columns(schema: str) -> list[str]:
     ['id', 'price', 'odd name']
     """
     return [_column_name(definition) for definition in _definitions(schema)]
+
+
+def schema_keys(schema: str) -> Keys:
+    """Return the keys of the JSON objects that a schema text declares, at every depth.
+
+    >>> schema_keys("id bigint, at struct<x: int, y: array<struct<z int>>>, named map<string, struct<n int>>")
+    {'id': {}, 'at': {'x': {}, 'y': {'z': {}}}, 'named': {None: {'n': {}}}}
+    """
+    return {_column_name(one): _keys_inside(_NAME.sub("", one, count=1)) for one in _definitions(schema)}
+
+
+def _keys_inside(kind: str) -> Keys:
+    nested = _NESTED.match(kind)
+    if nested is None:
+        return {}
+    if nested[1].lower() == "struct":
+        return schema_keys(nested[2])
+    inner = _keys_inside(_definitions(nested[2])[-1])
+    return inner if nested[1].lower() == "array" or not inner else {None: inner}
 
 
 def check_types(schema: str) -> None:
@@ -278,9 +314,9 @@ def _typed(footer: Any) -> set[tuple[str, str]]:
 
 def _misreading(name: str, source: Files, form: str) -> CsvLines | JsonLines:
     if form == "json":
-        return JsonLines(name, source.declared_columns)
-    quote, escape = source.option("quote", '"'), source.option("escape", "\\")
-    return CsvLines(name, source.declared_columns, source.separator, quote, escape, source.option("comment").encode())
+        return JsonLines(name, source.declared_columns, schema_keys(source.schema or ""))
+    comment = source.option("comment").encode()
+    return CsvLines(name, source.declared_columns, source.separator, source.quote, source.escape, comment)
 
 
 def _check_disguise(name: str, path: str, source: Files) -> None:
@@ -347,6 +383,6 @@ def _header(lines: io.TextIOWrapper, source: Files) -> list[str]:
     kept = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
     if len(separator) > 1:
         return next(kept, "").rstrip("\r\n").split(separator)
-    header = next(csv.reader(kept, delimiter=separator, quotechar=source.option("quote", '"') or None), [])
+    header = next(csv.reader(kept, delimiter=separator, quotechar=source.quote or None), [])
     strips = source.option("ignoreLeadingWhiteSpace", "false").lower() == "true"
     return [name.strip() for name in header] if strips else header

@@ -26,9 +26,9 @@ from twice.sources.marking import mark_files, token
 from twice.sources.origins import check_column
 from twice.sources.packing import bytes_of
 from twice.sources.scanning import Lines
+from twice.sources.values import CORRUPT, NULL_FIELD, Values
 
 ON_BAD_FILE = ("fail", "set_aside")
-_CORRUPT = "_corrupt_record"
 _COUNTED = "What a run reads is all that its files hold, and is counted so."
 _PASSED_OVER = "files that match the pattern would be passed over without a word."
 # Options by name: the one value that changes nothing, why others are refused, and what to do.
@@ -43,9 +43,14 @@ _LEAVE_OUT = {
     "recursiveFileLookup": ("true", _PASSED_OVER, "Leave it out; '**' in the pattern stands for folders at any depth."),
     "columnPruning": ("false", "lines with too few or too many fields would pass without a word.", "Leave it out."),
     "unescapedQuoteHandling": (
-        "stop_at_delimiter",
-        "fields with a quotation mark inside could be blanked or read beyond their end without a word.",
-        "Leave it out; a quotation mark inside of a field is then kept as it is.",
+        "raise_error",
+        "fields with a quotation mark inside could be kept with their quotes, blanked or read beyond their end.",
+        "Leave it out; say options={'escape': ...} if the files do not double quotation marks.",
+    ),
+    "enableDateTimeParsingFallback": (
+        "false",
+        "texts that do not have the declared format would be read in other ones, and '10:00' as a time of today.",
+        "Leave it out; say dateFormat or timestampFormat.",
     ),
     "header": ("", "it is said in another place already.", "Write header=True or header=False beside options=."),
 }
@@ -105,7 +110,7 @@ class Files:
             raise Misuse(f"missing={self.missing!r} is unknown.", fix="Use 'fail' or 'empty'.")
         self._check_options()
         mode = self.option("mode", "FAILFAST").upper()
-        if mode != "FAILFAST" and _CORRUPT not in (self.schema or ""):
+        if mode != "FAILFAST" and CORRUPT not in (self.schema or ""):
             raise Misuse(
                 f"mode={mode} would drop or blank broken rows without a word.",
                 fix="Leave FAILFAST, or add the column `_corrupt_record string` to the schema.",
@@ -134,7 +139,7 @@ class Files:
             raise Misuse(f"on_bad_file={self.on_bad_file!r} is unknown.", fix="Use 'fail' or 'set_aside'.")
         if not self.quarantines:
             return
-        if self.option("mode") or _CORRUPT in (self.schema or ""):
+        if self.option("mode") or CORRUPT in (self.schema or ""):
             raise Misuse(
                 "mode= and `_corrupt_record` do nothing where broken rows are set aside.",
                 fix="Leave them out; each row is kept with its text and the reason.",
@@ -168,6 +173,10 @@ class Files:
         """Return one of Spark's options, whose names ignore case."""
         return self._lowered.get(name.lower(), default)
 
+    def values(self, form: str) -> Values:
+        """Say how texts of a form become values."""
+        return Values(form, self._lowered)
+
     @cached_property
     def _lowered(self) -> Mapping[str, str]:
         return {key.lower(): str(value) for key, value in self.options.items()}
@@ -187,10 +196,20 @@ class Files:
         """What stands between the fields of a CSV file."""
         return (self.option("sep") or self.option("delimiter", ",")).replace("\\t", "\t")
 
+    @property
+    def quote(self) -> str:
+        """What encloses a field of a CSV file."""
+        return self.option("quote", '"')
+
+    @property
+    def escape(self) -> str:
+        """What stands before a quotation mark inside of a field: another one, as in RFC 4180, if nothing else is said."""
+        return self.option("escape", self.quote)
+
     @cached_property
     def declared_columns(self) -> list[str]:
         """The columns of the schema that files have; asked for with every file."""
-        return [name for name in schema_columns(self.schema or "") if name != _CORRUPT]
+        return [name for name in schema_columns(self.schema or "") if name != CORRUPT]
 
     @property
     def quarantines(self) -> bool:
@@ -201,6 +220,11 @@ class Files:
     def largest(self) -> int | None:
         """How many bytes a file may have once it is unpacked, if that is said."""
         return bytes_of(self.max_expanded)
+
+    def as_written(self) -> dict[str, str]:
+        """Return the options with which Spark takes a line of CSV apart as RFC 4180 says, as far as no others are declared."""
+        said = {"escape": self.escape, "nullValue": NULL_FIELD}
+        return {name: value for name, value in said.items() if not self.option(name)}
 
     def lines(self, form: str) -> Lines | None:
         """Say which lines of a text file are rows; None where lines are not what Spark reads."""

@@ -24,6 +24,7 @@ from twice.sources.marking import FileMark, is_as_marked, token
 from twice.sources.origins import check_one_name_each, with_origin
 from twice.sources.requiring import refusing_nulls
 from twice.sources.sifting import FileRows, Sifted, sift
+from twice.sources.values import with_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -151,13 +152,15 @@ class FileSet:
         return with_origin(frame, self.marks, self.root, column, ["*"])
 
     def frame(self, spark: Any) -> DataFrame:
-        """Return the rows as Spark's own reader gives them."""
+        """Return the rows as Spark's own reader gives them; of text files each value as it was written, or the read fails."""
         reader = spark.read.format(self.format)
+        values = self.source.values(self.format) if self.format != "parquet" else None
         if self.source.schema:
-            reader = reader.schema(self.source.schema)
+            reader = reader.schema(values.texts(self.struct(spark)) if values else self.source.schema)
         for name, value in {**self._options(), **self.source.options}.items():
             reader = reader.option(name, value)
-        return load_just(reader.option(OPTION, self.content), self.marks)
+        frame = load_just(reader.option(OPTION, self.content), self.marks)
+        return with_values(frame, self.struct(spark), values) if values else frame
 
     @property
     def content(self) -> str:
@@ -212,6 +215,7 @@ class FileSet:
             # Without column pruning a short line is noticed even if the transform needs no more of it.
             header = self.source.header
             options |= {"header": header, "enforceSchema": not header, "columnPruning": "false"}
+            options |= {"unescapedQuoteHandling": "RAISE_ERROR", **self.source.as_written()}
         return options
 
     def _look_into_all(self) -> None:

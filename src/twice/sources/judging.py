@@ -16,11 +16,14 @@ from twice.errors import Misuse
 from twice.explain import explain
 from twice.slices import quoted
 from twice.sources import reasons
+from twice.sources.contents import schema_keys
+from twice.sources.keys import has_misspelt
 from twice.sources.loading import load_just
 from twice.sources.origins import with_origin
 from twice.sources.reasons import Column, Reasons
 from twice.sources.requiring import is_missing, required
 from twice.sources.scanning import BLANK_IN_JSON
+from twice.sources.values import Values, any_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +39,11 @@ _MOST_FIELDS = 20480
 _LARGEST_VARIANT = 16 << 20
 # A brace that something follows: only then a line may hold more than one object.
 _GOES_ON = r"\}\s*[^\s\]\}]"
+# A number that is not whole, after all that comes before it in a line: texts, other numbers, what stands between them.
+_NUMBER_IN_JSON = (
+    r"""\G((?:[^"'0-9-]++|"(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|-?[0-9]++(?![0-9.eE]))*+)"""
+    r"""(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)"""
+)
 # What a row of a Parquet file is written with as JSON, and read back with: nothing of a time gets lost.
 _EXACT = {
     "ignoreNullFields": "false",
@@ -79,8 +87,9 @@ def reasons_of(chosen: FileSet, frame: DataFrame) -> Reasons:
         if not field.name.startswith("_twice_") and field.name != source.file_column
     ]
     needed = [".".join(path) for path in required(chosen.struct(frame.sparkSession))]
-    quote, escape = source.option("quote", '"'), source.option("escape", "\\")
-    return Reasons(columns, needed, source.rules, source.separator, quote, escape)
+    return Reasons(
+        columns, needed, source.rules, source.separator, source.quote, source.escape, schema_keys(source.schema or "")
+    )
 
 
 def _from_files(chosen: FileSet, spark: Any) -> DataFrame | None:
@@ -135,28 +144,32 @@ def _parsed(chosen: FileSet, lines: DataFrame, form: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     struct = chosen.struct(lines.sparkSession)
-    parse, unreadable = (_as_csv, _csv_answer) if form == "csv" else (_as_json, _json_answer)
+    options = _options(chosen, form)
+    values = Values(form, {name.lower(): value for name, value in options.items()})
+    texts = values.texts(struct)
     # An array of one: Spark would carry the question whether a row is good down to the lines, and parse them once more for
     # every part of it. It asks nothing of what an array brings forth before that is there.
-    parsed = lines.select("*", F.explode(F.array(parse(chosen, struct, form))).alias(_PARSED))
-    value = F.col(_PARSED)
+    read = _as_csv(chosen, texts, options) if form == "csv" else _as_json(texts, options)
+    parsed = lines.select("*", F.explode(F.array(read)).alias(_PARSED))
+    text = {one.name: F.col(_PARSED).getField(one.name) for one in struct}
+    wrong = [values.wrong(text[one.name], one.dataType) for one in struct]
     empty = F.concat_ws(
-        " ", *(F.when(value.getField(one.name).isNull(), F.lit(str(number))) for number, one in enumerate(struct))
+        " ", *(F.when(text[one.name].isNull() | wrong[at], F.lit(str(at))) for at, one in enumerate(struct))
     )
     torn = F.concat_ws(" ", F.lit(reasons.TORN), F.nullif(empty, F.lit("")))
     answer = F.when(~F.is_valid_utf8(RAW), F.lit(reasons.NOT_TEXT))
-    columns = [value.getField(one.name).alias(one.name) for one in struct]
-    return parsed.select(
-        FILE, LINE, FORM, RAW, unreadable(answer, torn, _options(chosen, form)).alias(_UNREADABLE), *columns
-    )
+    answer = _csv_answer(chosen, answer, torn) if form == "csv" else _json_answer(answer, torn, struct, options)
+    columns = [values.value(text[one.name], one.dataType).alias(one.name) for one in struct]
+    return parsed.select(FILE, LINE, FORM, RAW, answer.when(any_of(wrong), torn).alias(_UNREADABLE), *columns)
 
 
 def _options(chosen: FileSet, form: str) -> dict[str, str]:
     given = {name: str(value) for name, value in chosen.source.options.items() if name.lower() != "mode"}
+    given |= chosen.source.as_written() if form == "csv" else {}
     return {**(given if form == chosen.format else _EXACT), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
 
 
-def _as_csv(chosen: FileSet, struct: StructType, form: str) -> Any:
+def _as_csv(chosen: FileSet, texts: StructType, options: dict[str, str]) -> Any:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructType
 
@@ -165,31 +178,48 @@ def _as_csv(chosen: FileSet, struct: StructType, form: str) -> Any:
     separators = (F.length(line) - F.length(F.replace(line, F.lit(separator), F.lit("")))) / F.lit(len(separator))
     fits = (F.length(line) < most) | (separators < most)
     ended = F.when(fits, F.concat(line, F.lit(separator + _LAST_FIELD)))
-    schema = StructType([*struct.fields]).add(_END, StringType()).add(_BAD, StringType())
-    return F.from_csv(ended, schema.toDDL(), _options(chosen, form))
+    schema = StructType([*texts.fields]).add(_END, StringType()).add(_BAD, StringType())
+    return F.from_csv(ended, schema.toDDL(), options)
 
 
-def _csv_answer(answer: Any, torn: Any, _: dict[str, str]) -> Any:
+def _csv_answer(chosen: FileSet, answer: Any, torn: Any) -> Any:
     from pyspark.sql import functions as F
 
-    parsed = F.col(_PARSED)
+    parsed, source = F.col(_PARSED), chosen.source
     whole = parsed.getField(_BAD).isNull() & parsed.getField(_END).eqNullSafe(_LAST_FIELD)
     return (
         answer.when(F.col(RAW).contains("\0"), F.lit(reasons.NUL))
         .when(parsed.isNull(), F.lit(reasons.WIDE))
         .when(~whole, torn)
+        .when(_is_misquoted(source.separator, source.quote, source.escape), F.lit(reasons.MISQUOTED))
     )
 
 
-def _as_json(chosen: FileSet, struct: StructType, form: str) -> Any:
+def _is_misquoted(separator: str, quote: str, escape: str) -> Any:
+    """Tell whether a quotation mark ends a field and more of the field follows, which Spark would hand on with its marks."""
+    from pyspark.sql import functions as F
+
+    if len(separator) != 1 or len(quote) != 1 or len(escape) > 1:
+        return F.lit(False)
+    sep, mark, inside = (f"\\x{{{ord(one):x}}}" for one in (separator, quote, escape or quote))
+    kept = f"{mark}{mark}" if escape in ("", quote) else f"{inside}."
+    enclosed = f"{mark}[^{mark}{inside}]*+(?:{kept}[^{mark}{inside}]*+)*+{mark}[ \\t]*+"
+    plain = f"[^{sep}{mark}][^{sep}]*+"
+    rest = f"(?:{sep}(?:{enclosed}|{plain}|))*+"
+    return F.col(RAW).contains(quote) & ~F.col(RAW).rlike(rf"(?s)\A(?:{enclosed}|{plain}|){rest}\z")
+
+
+def _as_json(texts: StructType, options: dict[str, str]) -> Any:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructType
 
-    schema = StructType([*struct.fields]).add(_BAD, StringType())
-    return F.from_json(F.col(RAW), schema, _options(chosen, form))
+    schema = StructType([*texts.fields]).add(_BAD, StringType())
+    # Spark reads a number as text from a file as it is written there, but from a column as a double would be written.
+    line = F.regexp_replace(F.col(RAW), F.lit(_NUMBER_IN_JSON), F.lit('$1"$2"'))
+    return F.from_json(line, schema, options)
 
 
-def _json_answer(answer: Any, torn: Any, options: dict[str, str]) -> Any:
+def _json_answer(answer: Any, torn: Any, struct: StructType, options: dict[str, str]) -> Any:
     from pyspark.sql import functions as F
 
     line, parsed = F.col(RAW), F.col(_PARSED)
@@ -202,6 +232,7 @@ def _json_answer(answer: Any, torn: Any, options: dict[str, str]) -> Any:
         .when(several, F.lit(reasons.SEVERAL))
         .when(_has_a_key_twice(line, listed), F.lit(reasons.REPEATED))
         .when(half, F.lit(reasons.HALF))
+        .when(has_misspelt(line, struct, options), F.lit(reasons.MISSPELT))
     )
 
 

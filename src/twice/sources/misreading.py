@@ -10,10 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from twice.sources.keys import Keys, misspelt, names_of
 from twice.sources.listing import bad
 from twice.sources.reasons import HALF_PAIR, fields_of
 
@@ -31,7 +32,7 @@ class CsvLines:
     columns: Sequence[str]
     separator: str = ","
     quote: str = '"'
-    escape: str = "\\"
+    escape: str = '"'
     comment: bytes = b""
     _before: bytes = field(init=False)
 
@@ -83,10 +84,16 @@ class JsonLines:
 
     name: str
     columns: Sequence[str]
+    keys: Keys = field(default_factory=dict)
     _keys: list[bytes] = field(init=False)
+    _spelt: Mapping[bytes, Sequence[bytes]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._keys = [json.dumps(column, ensure_ascii=False).encode() for column in self.columns]
+        self._keys = [_written(column) for column in self.columns]
+        spelt: dict[bytes, list[bytes]] = {}
+        for name in sorted(names_of(self.keys)):
+            spelt.setdefault(_written(name).lower(), []).append(_written(name))
+        self._spelt = spelt
 
     def check(self, piece: bytes) -> None:
         """Look at some whole lines.
@@ -104,10 +111,21 @@ class JsonLines:
             suspected.extend([line for line in lines if line.count(key) > 1])
         if _MAYBE_HALF.search(piece):
             suspected.extend(line for line in lines if _MAYBE_HALF.search(line))
+        if self._is_spelt_otherwise(piece):
+            suspected.extend(line for line in lines if self._is_spelt_otherwise(line))
         for line in dict.fromkeys(suspected):
-            why = _why_misread(line)
+            why = _why_misread(line, self.keys)
             if why:
                 raise bad(self.name, f"{why}: {_shown(line)}.")
+
+    def _is_spelt_otherwise(self, piece: bytes) -> bool:
+        """Tell whether a declared key may be there in another case; it may also be a value."""
+        lowered = piece.lower()
+        return any(lowered.count(key) != sum(map(piece.count, as_declared)) for key, as_declared in self._spelt.items())
+
+
+def _written(key: str) -> bytes:
+    return json.dumps(key, ensure_ascii=False).encode()
 
 
 class _Repeated(Exception):
@@ -124,11 +142,11 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_each_once)
 
 
-def _why_misread(line: bytes) -> str:
+def _why_misread(line: bytes, keys: Keys) -> str:
     """Say what Spark would not notice; of a line that is broken, it does. Braces inside of texts are nothing to worry about."""
     text = line.decode(errors="replace").strip()
     try:
-        _, end = _DECODER.raw_decode(text)
+        found, end = _DECODER.raw_decode(text)
     except _Repeated:
         return "has a key twice in one JSON object"
     except (RecursionError, ValueError):
@@ -137,7 +155,8 @@ def _why_misread(line: bytes) -> str:
         return "has more than one JSON object on a line"
     if _HALF_PAIR.search(text.replace(r"\\", "")):
         return "holds half of a surrogate pair, which is no character"
-    return ""
+    key = misspelt(found, keys)
+    return f"has the key {key!r}, which the schema declares in another case" if key else ""
 
 
 def _shown(line: bytes) -> str:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from twice.asides import text_of
 from twice.rules import Rule
+from twice.sources.keys import Keys, misspelt
 
 # What Spark answers of a row, in words that take little room: one of these, then the columns that stayed empty.
 NOT_TEXT, NUL, WIDE, TORN, SEVERAL, REPEATED, HALF = "text", "nul", "wide", "torn", "several", "repeated", "half"
+MISQUOTED, MISSPELT = "misquoted", "misspelt"
 NULL, BROKEN = "null", "rule"
 # Half of a surrogate pair, in a line out of which backslashes that stand for themselves were taken; Java reads it alike.
 HALF_PAIR = (
@@ -45,7 +47,8 @@ class Reasons:
     rules: Sequence[Rule]
     separator: str = ","
     quote: str = '"'
-    escape: str = "\\"
+    escape: str = '"'
+    keys: Keys = field(default_factory=dict)
 
     def of(self, form: str, raw: bytes, answer: str) -> str:
         """Say why a row was set aside."""
@@ -55,6 +58,8 @@ class Reasons:
         if kind == TORN:
             empty = [self.columns[int(number)] for number in details]
             return self._torn_csv(raw, empty) if form == "csv" else _torn_json(raw, empty)
+        if kind == MISSPELT:
+            return _misspelt_key(raw, self.keys)
         if kind in _SAID:
             return _SAID[kind] + (_repeated_keys(raw) if kind == REPEATED else "")
         return "; ".join(map(self._of_value, [kind, *details]))
@@ -84,10 +89,18 @@ def fields_of(line: str, separator: str, quote: str, escape: str, *, doubled: bo
     """
     if len(separator) > 1:
         return line.split(separator)
+    return next(rows_of([line], separator, quote, escape, doubled=doubled), [])
+
+
+def rows_of(lines: Iterable[str], separator: str, quote: str, escape: str, *, doubled: bool) -> Iterator[list[str]]:
+    """Take lines of CSV apart, which may go on in the next one inside of quotation marks.
+
+    Raises:
+        csv.Error: A quotation mark is never closed, or closed before the field ends.
+    """
     options: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     escaped = escape if escape and escape != quote else None
-    read = csv.reader([line], delimiter=separator, escapechar=escaped, doublequote=doubled, strict=True, **options)
-    return next(read, [])
+    return csv.reader(lines, delimiter=separator, escapechar=escaped, doublequote=doubled, strict=True, **options)
 
 
 _SAID = {
@@ -95,6 +108,7 @@ _SAID = {
     WIDE: "has more fields than Spark reads of one line; options={'maxColumns': ...} sets another limit",
     SEVERAL: "has more than one JSON object on the line",
     REPEATED: "has a key twice",
+    MISQUOTED: "has a quotation mark inside of a field that is not escaped",
     HALF: "holds half of a surrogate pair, which is no character",
 }
 
@@ -123,6 +137,14 @@ def _torn_json(raw: bytes, empty: Sequence[Column]) -> str:
 def _unfit(values: Sequence[tuple[Column, Any]]) -> str:
     said = [f"{column.name} = {_shown(value)} is no {column.type}" for column, value in values[:_MOST_COLUMNS]]
     return "; ".join(said) or "cannot be read with the declared schema"
+
+
+def _misspelt_key(raw: bytes, keys: Keys) -> str:
+    try:
+        key = misspelt(json.loads(text_of(raw)), keys)
+    except (RecursionError, ValueError):
+        key = None
+    return f"has {f'the key {key!r}' if key else 'a key'}, which the schema declares in another case"
 
 
 def _repeated_keys(raw: bytes) -> str:

@@ -16,13 +16,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from twice.abilities import DeliversFiles, Delivery, LiveAttempts, Opening, Rows, Staged, Store, Swept, Work
 from twice.errors import Conflict, Fenced, Misuse, NotPublished
 from twice.faults import reach
 from twice.runs import Receipt, is_attempt
 from twice.sight import NO_TABLE, Sight
+from twice.slices import quoted
 from twice.sources.listing import spark_path
 from twice.sources.marking import content_hash
 from twice.stores import frames
@@ -32,8 +33,24 @@ from twice.stores.durable import sync_file, sync_way_to
 from twice.stores.manifest import DataFile, Manifest
 from twice.stores.sweep import naming
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _READY = os.path.join("_twice", "ready")
 _LOCK = os.path.join("_twice", "lock")
+# Times in full, with the seconds that offsets once had. What others write between quotes is written there, and blanks stay.
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_RFC_4180 = {
+    "escape": '"',
+    "nullValue": "",
+    "emptyValue": '""',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+_TEXTS = ("string", "char", "varchar")
 _threads: dict[str, threading.Lock] = {}
 _NO_TABLES = "it delivers files, which no reader of tables knows"
 
@@ -182,15 +199,45 @@ class FilesStore(Beside, frames.SparkRows, Store, DeliversFiles):
 
 def _write(rows: Any, folder: str, delivery: Delivery) -> int:
     """Write one file of the format, and return how many rows it holds."""
-    counted, count = frames.counted(rows)
+    counted, count = frames.counted(_as_text(rows, delivery.format))
     writer = counted.coalesce(1).write.mode("errorifexists")
     if delivery.format == "csv":
-        writer.option("header", str(delivery.header).lower()).csv(spark_path(folder))
+        writer.options(**_TIMES, **_RFC_4180, header=delivery.header).csv(spark_path(folder))
     elif delivery.format == "jsonl":
-        writer.option("ignoreNullFields", "false").json(spark_path(folder))
+        writer.options(**_TIMES, ignoreNullFields=False).json(spark_path(folder))
     else:
         writer.parquet(spark_path(folder))
     return count()
+
+
+def _as_text(rows: DataFrame, form: str) -> DataFrame:
+    """Return the same rows; writing one that the form cannot hold as it is fails with the name of its column.
+
+    Raises:
+        NotPublished: The form has no way to write a column.
+    """
+    from pyspark.sql import functions as F
+
+    if form == "parquet":
+        return rows
+    kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    binary = [name for name, kind in kinds.items() if kind == "binary"] if form == "csv" else []
+    if binary:
+        raise NotPublished(
+            f"The column {binary[0]!r} is binary, which CSV has no way to write.",
+            "Nothing was published, and the files are as they were.",
+            f"Return text, such as base64({binary[0]}), or deliver JSON lines or Parquet.",
+        )
+    texts = {name: F.col(quoted(name)) for name, kind in kinds.items() if kind in _TEXTS}
+    refused = [
+        F.when(~F.is_valid_utf8(text), F.lit(f"The column {name!r} holds bytes that are not UTF-8."))
+        for name, text in texts.items()
+    ]
+    if form == "csv" and len(kinds) == 1:
+        said = f"The only column {rows.columns[0]!r} is NULL in a row, which CSV writes as an empty line that readers skip."
+        refused.append(F.when(F.col(quoted(rows.columns[0])).isNull(), F.lit(said)))
+    why = F.coalesce(*refused, F.lit(None).cast("string"))
+    return rows.where(why.isNull() | F.raise_error(why).isNotNull()) if refused else rows
 
 
 def _refuse_strangers(folder: str, name: str, work: Work) -> None:
