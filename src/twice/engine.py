@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from twice import interrupts, jars, session_settings
 from twice.errors import Misuse
 from twice.explain import explain
+from twice.ledger.logs import Captured, capturing
 from twice.masks import NAMES_A_SECRET
 from twice.runs import Slot
 from twice.settings import Settings
@@ -94,14 +95,17 @@ class Engine:
         return getattr(self._working, "name", None) is not None
 
     @contextmanager
-    def working_for(self, slot: Slot, attempt: str) -> Iterator[None]:
-        """Let the Spark jobs of this thread bear the name of an attempt, and its sessions have the settings that a run needs."""
+    def working_for(self, slot: Slot, attempt: str) -> Iterator[Captured]:
+        """Let the Spark jobs of this thread bear the name of an attempt, and its sessions have the settings that a run needs.
+
+        Yields what returns the log of this time.
+        """
         work = self._working
         before = getattr(work, "name", None)
         work.name, work.were = (attempt, f"{slot.pipeline} {slot.label}"), None
         try:
-            with session_settings.watched():
-                yield
+            with session_settings.watched(), capturing(self.log_file) as captured:
+                yield captured
         finally:
             if work.were is not None and self._spark is not None and not interrupts.asked():
                 _set_job_names(self._spark, work.were)

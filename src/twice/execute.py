@@ -51,9 +51,10 @@ from twice.faults import reach
 from twice.fingerprint import Inputs, absent_of, fingerprint_of
 from twice.intervals import zone_named
 from twice.jobs import Job, Outcome
-from twice.ledger import AttemptRecord, Ledger
+from twice.ledger import AttemptRecord, Ledger, logs
 from twice.ledger.effects import intend
-from twice.ledger.records import OPEN
+from twice.ledger.logs import Captured
+from twice.ledger.records import OPEN, PUBLISHING, STAGING
 from twice.ledger.retries import plain
 from twice.ledger.tallies import is_in_trouble
 from twice.plans import Plan
@@ -123,10 +124,10 @@ def _refusals_recorded(job: Job, ledger: Ledger) -> Iterator[None]:
     except Waiting:
         raise  # like a skip it leaves no trace: a scheduler may ask every minute
     except KeyboardInterrupt as stop:
-        _record_refusal(job, ledger, _interruption(job.slot, stop), "interrupted")
+        _record_refusal(job, ledger, _interruption(job.slot, stop), "interrupted", stop)
         raise
     except (NotPublished, Fenced) as error:
-        _record_refusal(job, ledger, error, _state_after(error))
+        _record_refusal(job, ledger, error, _state_after(error), error)
         if isinstance(error, BadFile):
             ingests.note_bad_file(ledger, job.slot, error)
         raise
@@ -194,7 +195,7 @@ def _interruption(slot: Slot, stop: KeyboardInterrupt, *, publishing: bool = Fal
     return error
 
 
-def _record_refusal(job: Job, ledger: Ledger, error: TwiceError, state: str) -> None:
+def _record_refusal(job: Job, ledger: Ledger, error: TwiceError, state: str, cause: BaseException) -> None:
     """Leave a trace of a run that ended before it could be planned, for whoever looks at the runs."""
     slot = job.slot
     record = AttemptRecord("", slot.text, slot.pipeline, slot.target.text, 0, "", job.code, OPEN)
@@ -202,6 +203,8 @@ def _record_refusal(job: Job, ledger: Ledger, error: TwiceError, state: str) -> 
     with suppress(NotPublished):
         attempt = ledger.intend(record).attempt
         ledger.end(attempt, state, str(error))
+        if state != "refused":
+            logs.keep(ledger, attempt, cause)
     job.tell(job.failed(attempt, 0, state, error))
 
 
@@ -290,6 +293,7 @@ class _Attempt:
         self.intake: Intake | None = None
         self.publishing = False
         self.began: int | None = None
+        self.captured: Captured | None = None
 
     def work(self, considered: Considered) -> Outcome:
         """Take the slot's lease, then plan, stage and publish until the store gives an answer, which is recorded.
@@ -311,7 +315,7 @@ class _Attempt:
         try:
             with interrupts.first(), ExitStack() as leases:
                 leases.enter_context(self.ledger.lease(self.job.slot.text, self.name))
-                leases.enter_context(self.job.under(self.name))
+                self.captured = leases.enter_context(self.job.under(self.name))
                 self._wait_for_target()
                 outcome = self._until_settled(considered, leases)
         except EffectOwed as error:
@@ -321,15 +325,15 @@ class _Attempt:
             raise
         except KeyboardInterrupt as stop:
             interruption = _interruption(self.job.slot, stop, publishing=self.publishing)
-            self._failed(generation, "unknown" if self.publishing else "interrupted", interruption)
+            self._failed(generation, "unknown" if self.publishing else "interrupted", interruption, stop)
             raise
         except TwiceError as error:
             if isinstance(error, OutcomeUnknown) and interrupts.asked():
                 interrupts.tell(f"{self.job.slot.pipeline} {self.job.slot.label}: {error.what}", unknown=True)
-            self._failed(generation, _state_after(error), error)
+            self._failed(generation, _state_after(error), error, error)
             raise
         except Exception as error:
-            self._failed(generation, "failed", TwiceError(explain(error)))
+            self._failed(generation, "failed", TwiceError(explain(error)), error)
             raise
         if outcome.quarantined and outcome.state == "published":
             self.job.tell(outcome.set_aside())
@@ -337,8 +341,15 @@ class _Attempt:
         self.job.tell(replace(outcome.event(), attempt=self.name))
         return outcome
 
-    def _failed(self, generation: int, state: str, error: TwiceError) -> None:
+    def _note_step(self, step: str) -> None:
+        self.publishing = step == PUBLISHING
+        with suppress(NotPublished):  # for those who look; nothing is decided by it
+            self.ledger.note_step(self.name, step)
+
+    def _failed(self, generation: int, state: str, error: TwiceError, cause: BaseException) -> None:
         self._end(state, str(error))
+        if state != "refused":  # by others, who say why
+            logs.keep(self.ledger, self.name, cause, self.captured)
         self.job.tell(self.job.failed(self.name, generation, state, error))
 
     def _end(self, state: str, reason: str) -> None:
@@ -426,7 +437,8 @@ class _Attempt:
 
     def _try(self, plan: Plan, parts: Sequence[Part]) -> Outcome | None:
         """Stage and publish once. None means: refused because other slots moved on, plan again."""
-        self.publishing = False
+        if self.publishing:
+            self._note_step(STAGING)
         self.intake = ingests.intake_of(parts[0].inputs)
         if self.intake:
             ingests.note_claim(self.ledger, self.job.slot, self.intake, self.name)
@@ -455,7 +467,7 @@ class _Attempt:
         except TwiceError:
             self.store.discard(work, staged)
             raise
-        self.publishing = True
+        self._note_step(PUBLISHING)
         reach("publish.before")
         try:
             said = self.store.publish(work, staged, receipts)
@@ -530,7 +542,7 @@ class _Attempt:
             raise NotPublished(
                 f"The rows of {self.job.slot.label} could not be computed or written: {explain_code(error)}",
                 "Nothing was published, and the target is as it was.",
-                "Correct the cause and run again; --debug shows the whole error.",
+                f"Correct the cause and run again. The whole error, and the log: twice logs {self.name}",
             ) from error
         reach("stage.after")
         try:

@@ -15,8 +15,10 @@ The second signal kills the JVM and leaves. What is true then is what is true af
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -189,12 +191,22 @@ def kept() -> Iterator[None]:
         signal.signal = real
 
 
+def _be_quiet() -> None:
+    """Let PySpark and py4j print no traceback of a JVM that is ended on purpose."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    pyspark: Any = sys.modules.get("pyspark")
+    context = pyspark.SparkContext._active_spark_context if pyspark else None
+    if server := getattr(context, "_accumulatorServer", None):
+        server.handle_error = lambda *_: None
+
+
 def _end_jvm(how: signal.Signals) -> None:
     """End the JVMs that PySpark started for this process, whether they are up yet or not, and wait until they are gone."""
     try:
         import psutil
     except ImportError:
         return  # it comes with Spark
+    _be_quiet()
     jvms = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):

@@ -18,6 +18,7 @@ from twice.effects import Outside
 from twice.errors import TwiceError
 from twice.events import Event, Tell, to_nobody
 from twice.fingerprint import Inputs
+from twice.ledger.logs import Captured
 from twice.plans import Pattern, accepted_as
 from twice.runs import Run, Slot
 from twice.sight import Sight
@@ -39,7 +40,7 @@ class Job:
 
     `names` are columns that are declared by name, and `brings` tells which ones the rows have, where that is known without
     Spark. `tell` is told what happens to it, `reads` names its inputs for that, and while an attempt works the
-    engine is `under` its name. `environments` are all that its project has.
+    engine is `under` its name, and captures the log. `environments` are all that its project has.
     """
 
     slot: Slot
@@ -58,7 +59,7 @@ class Job:
     sibling: Callable[[Slot], Job] | None = None
     tell: Tell = to_nobody
     reads: tuple[str, ...] = ()
-    under: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    under: Callable[[str], AbstractContextManager[Captured | None]] = lambda _: nullcontext()
     outside: Outside = field(default_factory=Outside)
     kept: KeepsSteps | None = None
     environments: tuple[str, ...] = ()

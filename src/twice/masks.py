@@ -26,7 +26,8 @@ _WORDS = (
 NAMES_A_SECRET = "|".join(_WORDS)
 _SAYS_SECRET = re.compile(NAMES_A_SECRET, re.IGNORECASE)
 # Up to the last @: a password may hold @ or / that should have been percent-encoded. A port and a path are none.
-_IN_ADDRESS = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\"]*:)(?P<secret>(?!\d*/)[^\s'\"]+)(?=@)")
+# A long scheme is found by its end: without a bound, a long run of letters would be looked at from each of them.
+_IN_ADDRESS = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@'\"]*:)(?P<secret>(?!\d*/)[^\s'\"]+)(?=@)")
 _IN_PAIR = re.compile(
     r"(?P<before>(?:passw(?:or)?d|passphrase|pwd|secret|token|api_?key|access_?key)['\"]?\s*[=:]\s*['\"]?(?:Bearer\s+)?)"
     r"(?P<secret>[^\s'\"&,;)]{4,})",

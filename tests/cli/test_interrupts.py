@@ -11,11 +11,12 @@ import psutil
 import pytest
 
 from sessions import QUICK_JVM
+from twice.faults import REACHED
 from twice.project import Project
 
 pytestmark = pytest.mark.spark
 
-DAY = "2024-10-07"
+DAY, NEXT = "2024-10-07", "2024-10-08"
 ALL = ("backfill", "visits", "--from", DAY, "--to", "2024-10-10")
 SECONDS = 90
 PIPELINE = """
@@ -23,13 +24,6 @@ import time
 from pathlib import Path
 
 import twice
-
-
-def held(id):
-    Path("working").touch()
-    while Path("hold").exists():
-        time.sleep(0.02)
-    return id
 
 
 @twice.pipeline(
@@ -42,6 +36,12 @@ def held(id):
 )
 def visits(rows):
     from pyspark.sql.functions import udf
+
+    def held(id):
+        Path("HOME/working").touch()
+        while Path("HOME/hold").exists():
+            time.sleep(0.02)
+        return id
 
     return rows.withColumn("id", udf(held, "string")("id"))
 """
@@ -56,7 +56,9 @@ def start(tmp_path):
         if not (tmp_path / "pipelines").exists():
             (tmp_path / "pipelines").mkdir()
             (tmp_path / "landing").mkdir()
-            (tmp_path / "pipelines/visits.py").write_text(PIPELINE.replace("TARGET", target))
+            (tmp_path / "pipelines/visits.py").write_text(
+                PIPELINE.replace("TARGET", target).replace("HOME", str(tmp_path))
+            )
             (tmp_path / "twice.toml").write_text(
                 f"[spark]\nmaster = 'local[1]'\n[spark.conf]\n'spark.driver.extraJavaOptions' = '{QUICK_JVM}'\n"
             )
@@ -122,3 +124,27 @@ def test_an_interrupt_while_the_session_starts_is_no_misuse(start, tmp_path, sen
     assert f"visits {DAY}T00:00Z: Nothing was published" in said
     assert not [word for word in ("Misuse", "Traceback", "Py4J") if word in said]
     assert states(tmp_path) == ["interrupted"]
+
+
+def test_an_interrupt_while_spark_works_ends_its_jvm_and_no_other_slot_begins(start, tmp_path):
+    (tmp_path / "hold").touch()
+    running = start(*ALL, "--jobs", "2")
+    wait_until((tmp_path / "working").exists)
+    code, said, left = end(running, signal.SIGTERM, tmp_path)
+    assert (code, left) == (143, []), said
+    assert not [word for word in ("Traceback", "Py4J") if word in said]
+    assert states(tmp_path) == ["interrupted", "interrupted"]
+    (tmp_path / "hold").unlink()
+    assert start("run", "visits", "--at", DAY).wait(SECONDS) == 0
+    assert states(tmp_path)[-1] == "published"
+
+
+@pytest.mark.parametrize("point", ["delta.locked", "publish.after"])
+def test_an_interrupt_of_a_commit_of_delta_lets_it_land_and_keeps_no_lock(start, tmp_path, point):
+    running = start("run", "visits", "--at", DAY, fault=f"pause:{point}", target="delta:lake/visits")
+    wait_until(lambda: REACHED in (tmp_path / "said").read_text())
+    code, said, left = end(running, signal.SIGTERM, tmp_path)
+    assert (code, left) == (143, []), said
+    assert f"visits {DAY}T00:00Z: The slot is published." in said
+    assert states(tmp_path) == ["published"]
+    assert start("run", "visits", "--at", NEXT).wait(SECONDS) == 0

@@ -143,7 +143,7 @@ def test_the_status_says_what_failed_why_since_when_and_what_to_type(failing, tw
     assert "header" in line
     assert line.endswith(f"then twice run visits --at {DAY}T00:00Z")
     attempt = twice("runs", "--output", "json").json["attempts"][0]["attempt"]
-    assert f"See twice show {attempt}" in line
+    assert f"See twice logs {attempt}" in line
     assert twice("status", "--output", "json").json["pipelines"][0]["failed"][0]["tries"] == 2
 
 

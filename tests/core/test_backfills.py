@@ -470,7 +470,7 @@ def test_companions_are_leased_and_confirmed_together(tmp_path, monkeypatch, sha
         counts.append(looked(world, again, monkeypatch)["transactions"])
         known = world.project.ledger.generations(f"memory:{world.target}")
         assert known == {world.slot(day): 2 for day in MONTH[:days]}
-    assert counts == [6, 6], "intend, two leases, confirm, two releases"
+    assert counts == [7, 7], "intend, two leases, the note that it publishes, confirm, two releases"
 
 
 @pytest.mark.parametrize("shape", ["stateful", "each", "cleaner in a year"])

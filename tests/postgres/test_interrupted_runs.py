@@ -1,4 +1,4 @@
-"""What do SIGINT and SIGTERM do to a command that fills slots? Real processes, real signals, PostgreSQL; no JVM."""
+"""What do signals do to a command that fills slots, and what do others see of it meanwhile? Real processes, real signals, PostgreSQL; no JVM."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from twice.ledger import retries
 from twice.project import Project
 
 PIPELINE = """
+import logging
 import time
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def visits(rows):
     while Path("hold").exists():
         time.sleep(0.02)
     if Path("fail").exists():
-        raise ValueError("as asked")
+        logging.getLogger("shop").warning("password=hunter22 is refused")
+        raise ValueError("as asked, with token=abcdef123")
     return rows
 """
 DAY, NEXT = "2024-10-07", "2024-10-08"
@@ -86,6 +88,12 @@ class Home:
     @property
     def said(self):
         return (self.folder / "said").read_text()
+
+    def look(self, *words):
+        """Return what a command that only looks answers, for people and for machines."""
+        code, said = self.twice(*words)
+        assert code == 0
+        return said, json.loads(self.twice(*words, "--output", "json")[1])
 
     def hold(self):
         (self.folder / "hold").touch()
@@ -272,3 +280,83 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(home, postgres_url):
     home.let_go()
     assert running.wait(SECONDS) == 0
     assert home.days(postgres_url) == [DAY]
+
+
+def test_those_who_look_see_a_run_in_progress_and_how_far_it_is(home):
+    home.hold()
+    running = home.start("run", "visits", "--at", DAY)
+    home.wait_for_work()
+    for _ in range(3):
+        assert home.twice("run", "visits", "--at", DAY)[0] == 4
+    (attempt,) = [one for one in home.ledger.attempts() if one.state == "started"]
+    said, facts = home.look("status")
+    assert (
+        f"visits {DAY}T00:00Z is running: staging since {attempt.started_at[:19]}Z, process {running.pid} on " in said
+    )
+    assert "refused" not in said
+    (found,) = facts["pipelines"]
+    assert (found["failed"], len(found["running"])) == ([], 1)
+    shown = found["running"][0]
+    assert (shown["attempt"], shown["step"], shown["pid"]) == (attempt.attempt, "staging", running.pid)
+    assert [one["state"] for one in home.look("runs")[1]["attempts"]] == ["refused"] * 3 + ["running"]
+    assert [one["attempt"] for one in home.look("runs", "--state", "running")[1]["attempts"]] == [attempt.attempt]
+    assert home.look("runs", "--state", "died")[1]["attempts"] == []
+    home.let_go()
+    assert running.wait(SECONDS) == 0
+    assert "running" not in home.look("status")[0]
+
+
+@pytest.mark.parametrize(("point", "step"), [("looked.again", "staging"), ("publish.before", "publishing")])
+def test_those_who_look_see_that_a_run_died_and_write_nothing(home, point, step):
+    assert home.start("run", "visits", "--at", DAY, fault=f"kill:{point}").wait(SECONDS) == -signal.SIGKILL
+    (attempt,) = home.ledger.attempts()
+    said, facts = home.look("status")
+    assert f"visits {DAY}T00:00Z died " in said
+    assert f": its process {attempt.pid} on {attempt.host} ended while {step}. See" in said
+    assert f"then twice run visits --at {DAY}T00:00Z" in said
+    (failed,) = facts["pipelines"][0]["failed"]
+    assert (failed["state"], failed["attempt"], failed["tries"]) == ("died", attempt.attempt, 1)
+    assert home.look("runs", "--state", "died")[1]["attempts"][0]["attempt"] == attempt.attempt
+    assert "state: died" in home.look("show", attempt.attempt)[0]
+    assert (home.states, len(home.ledger.query("SELECT * FROM leases"))) == (["started"], 1)
+    assert home.twice("run", "visits", "--at", DAY)[0] == 0
+    assert home.ledger.attempt(attempt.attempt).reason == f"its process ({attempt.pid} on {attempt.host}) ended"
+    assert facts["pipelines"][0]["published"] == 0
+    assert home.look("status")[1]["pipelines"][0]["failed"] == []
+
+
+def test_a_run_that_died_after_its_publish_is_in_no_trouble(home):
+    assert home.start("run", "visits", "--at", DAY, fault="kill:publish.after").wait(SECONDS) == -signal.SIGKILL
+    (found,) = home.look("status")[1]["pipelines"]
+    assert (found["published"], found["failed"], found["running"]) == (1, [], [])
+
+
+def test_an_interrupted_run_is_named_with_what_to_type(home):
+    home.hold()
+    running = home.start("run", "visits", "--at", DAY)
+    home.wait_for_work()
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(SECONDS) == 143
+    said, facts = home.look("status")
+    assert f"visits {DAY}T00:00Z interrupted " in said
+    assert "died" not in said
+    assert [one["state"] for one in facts["pipelines"][0]["failed"]] == ["interrupted"]
+
+
+def test_the_traceback_and_the_log_of_an_attempt_are_kept_and_hold_no_secret(home):
+    (home.folder / "fail").touch()
+    assert home.twice("run", "visits", "--at", DAY)[0] == 1
+    (attempt,) = home.ledger.attempts()
+    assert f"twice logs {attempt.attempt}" in home.said
+    # Python prints what is logged where no handler is; capturing it changes nothing.
+    assert "is refused" in home.said
+    assert f"twice logs {attempt.attempt}" in home.look("show", attempt.attempt)[0]
+    assert f"See twice logs {attempt.attempt}" in home.look("status")[0]
+    for words in ((attempt.attempt,), ("visits",), ("visits", "--at", DAY)):
+        said, facts = home.look("logs", *words)
+        assert 'raise ValueError("as asked, with' in said
+        assert "visits.py" in facts["log"]["traceback"]
+        assert "WARNING shop: password=*** is refused" in facts["log"]["python"]
+        assert "hunter22" not in said
+        assert "abcdef123" not in said
+    assert home.look("tidy", "--dry-run", "--keep-days", "0")[1]["logs"] == 1

@@ -38,6 +38,7 @@ _COMMANDS = {
     "metrics": ("metrics", "Print figures about the runs, for Prometheus."),
     "runs": ("look", "List attempts, newest first."),
     "show": ("look", "Show one run, one slot or one target in full."),
+    "logs": ("look", "Print the traceback and the log of a run that did not end well."),
     "check": ("check", "Look for what is wrong, and change nothing."),
     "read": ("timeline", "Print rows of a table, as they are or as they were."),
     "versions": ("timeline", "List the versions of a table, or those that a view can point at."),

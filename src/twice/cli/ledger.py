@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -12,7 +13,8 @@ from twice.cli.output import confirm, debug_option, output_option, print_json, p
 from twice.errors import Misuse, TwiceError, count
 from twice.handovers import RELEASED, release, take_over
 from twice.intakes import note_all, sweep_beside
-from twice.ledger import effects, moving
+from twice.ledger import effects, logs, moving
+from twice.ledger.retries import moment_text
 from twice.project import Project
 from twice.runs import Receipt, Target
 from twice.sight import Sight
@@ -270,9 +272,11 @@ def tidy_command(
     steps = project.kept.tidy(
         lambda: [lease.name for lease in project.ledger.live_leases()], keep_days=kept, dry_run=dry_run
     )
+    since = moment_text(datetime.now(UTC) - timedelta(days=kept))
+    old_logs = logs.remove(project.ledger, [p.identity for p in chosen], since, dry_run=dry_run)
     if output == "json":
         targets = {target: asdict(swept) for target, swept in found.items()}
-        print_json({"dry_run": dry_run, "targets": targets, "steps": steps})
+        print_json({"dry_run": dry_run, "targets": targets, "steps": steps, "logs": old_logs})
         return
     word = "would be removed" if dry_run else "removed"
     for target, swept in found.items():
@@ -285,3 +289,5 @@ def tidy_command(
             print(f"  {note}")
     if steps:
         print(f"kept steps of {count(steps, 'slot')} {word}")
+    if old_logs:
+        print(f"logs of {count(old_logs, 'attempt')} {word}")

@@ -23,8 +23,8 @@ from twice.cli.output import (
 )
 from twice.cli.selection import selected
 from twice.errors import Misuse, suggestion
-from twice.ledger import AttemptRecord
-from twice.ledger.records import STATES
+from twice.ledger import AttemptRecord, logs
+from twice.ledger.records import SHOWN
 from twice.masks import mask
 from twice.pipelines import Pipeline
 from twice.project import Project
@@ -35,6 +35,11 @@ from twice.sight import Sight
 
 _NAMED = 5
 _NOTHING: tuple[Any, ...] = ("", None, (), [], {})
+_LOGS = {
+    "traceback": "the error",
+    "python": "logged by Python code of this run",
+    "jvm": "written by the JVM while it worked",
+}
 _COLUMNS: dict[str, Callable[[AttemptRecord], Any]] = {
     "attempt": lambda record: record.attempt,
     "pipeline": lambda record: record.pipeline,
@@ -89,7 +94,7 @@ def list_command(select: tuple[str, ...], exclude: tuple[str, ...], folder: str 
 
 @click.command("runs")
 @click.argument("name", required=False, shell_complete=pipelines)
-@click.option("--state", type=click.Choice(STATES), help="Only attempts in this state.")
+@click.option("--state", type=click.Choice(SHOWN), help="Only attempts in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @project_option
 @output_option
@@ -105,7 +110,7 @@ def runs_command(name: str | None, state: str | None, limit: int, folder: str | 
     project = opened(folder, only_looking=True)
     identity = project.pipeline(name).identity if name else ""
     project.read_calendars()
-    found = project.ledger.attempts(pipeline=identity, state=state or "", limit=limit)
+    found = project.ledger.seen(pipeline=identity, state=state or "", limit=limit)
     print_records("attempts", found, _COLUMNS, output=output, empty="No runs yet.")
 
 
@@ -151,13 +156,65 @@ def show_command(
     record = project.ledger.attempt(what)
     if record:
         refuse_for(what, "at", "key", "files", why="An attempt has a slot of its own.")
-        _print_facts({"attempt": facts_of(record)}, output)
+        facts = {"attempt": facts_of(record.seen(project.ledger.live_attempts()))}
+        log = {"log": f"twice logs {record.attempt}"} if logs.find(project.ledger, record.attempt) else {}
+        _print_facts(facts | log, output)
         return
     if what not in project.pipelines and at is None and key is None:
         raise _unknown(project, what)
     pipeline = project.pipeline(what)
     refuse_for(what, "files", why="Files are those of a target.")
     _show_slot(project, pipeline, at, key, output)
+
+
+@click.command("logs")
+@click.argument("what", shell_complete=pipelines)
+@click.option("--at", shell_complete=times, help="With the name of a pipeline: the start of the interval.")
+@click.option("--key", help="With the name of a pipeline: the batch key.")
+@project_option
+@output_option
+@debug_option
+def logs_command(what: str, at: str | None, key: str | None, folder: str | None, output: str) -> None:
+    """Print what was kept of an attempt that did not end well: its traceback, and the log of the driver.
+
+    With the name of a pipeline it is that of the newest attempt, of one slot or of all.
+
+    \b
+    Examples:
+      twice logs 3f2a91bc-4             an attempt, as `twice runs` names it
+      twice logs visits --at 2024-10-07
+    """
+    project = opened(folder, only_looking=True)
+    project.read_calendars()
+    record = _attempt_of(project, what, at, key).seen(project.ledger.live_attempts())
+    found = logs.find(project.ledger, record.attempt)
+    if output == "json":
+        print_json({"attempt": facts_of(record), "log": found})
+        return
+    print(f"{record.attempt}  {record.pipeline} {Slot.parse(record.slot).label}  {record.state}")
+    print(record.reason or "No reason was recorded.")
+    for name, text in found.items():
+        print(f"\n--- {_LOGS[name]}\n{text.rstrip()}")
+    if not found:
+        print("No log is kept of it: it ended well, or did not end, or its log was removed by twice tidy.")
+
+
+def _attempt_of(project: Project, what: str, at: str | None, key: str | None) -> AttemptRecord:
+    """Return the attempt of this name, or the newest one of a pipeline or of its slot."""
+    record = project.ledger.attempt(what)
+    if record:
+        refuse_for(what, "at", "key", why="An attempt has a slot of its own.")
+        return record
+    if what not in project.pipelines:
+        raise _unknown(project, what)
+    pipeline = project.pipeline(what)
+    which = (
+        {"slot": pipeline.slot(at, key).text} if at is not None or key is not None else {"pipeline": pipeline.identity}
+    )
+    found = project.ledger.attempts(**which, limit=1)
+    if not found:
+        raise Misuse(f"There is no attempt on {what}{f' {at or key}' if at or key else ''} yet.", fix="See: twice runs")
+    return found[0]
 
 
 def _unknown(project: Project, what: str) -> Misuse:
@@ -197,7 +254,7 @@ def _show_slot(project: Project, pipeline: Pipeline, at: str | None, key: str | 
         "proof": "stands" if sight.proof(slot.text) else sight.ended.get(slot.text, "none"),
         "rows": _sums(receipt) if receipt else None,
         "receipt": receipt.to_json() if receipt else None,
-        "attempts": [asdict(record) for record in project.ledger.attempts(slot=slot.text)],
+        "attempts": [asdict(record) for record in project.ledger.seen(slot=slot.text)],
     }
     _print_facts(facts, output)
 

@@ -173,7 +173,7 @@ def dead_show(name: str, at: str | None, key: str | None, folder: str | None, ou
     shown = [
         {
             **facts_of(row),
-            "history": [asdict(one) for one in project.ledger.attempts(slot=row.slot, limit=_HISTORY)],
+            "history": [asdict(one) for one in project.ledger.seen(slot=row.slot, limit=_HISTORY)],
             "requeue": f"twice dead requeue {name_of(Slot.parse(row.slot))}",
         }
         for row in _chosen(project, name, at, key)

@@ -13,12 +13,13 @@ from twice.cli.completion import pipelines
 from twice.cli.opening import opened, pipelines_named
 from twice.cli.output import debug_option, output_option, print_json, print_table, project_option
 from twice.errors import count
-from twice.ledger import effects, retries
-from twice.ledger.tallies import InTrouble, last_success, troubles
+from twice.ledger import AttemptRecord, effects, retries
+from twice.ledger.records import DIED
+from twice.ledger.tallies import InTrouble, last_success, unwell
 from twice.pipelines import Pipeline
 from twice.plans import accepted_as
 from twice.project import Project
-from twice.runs import Slot
+from twice.runs import Receipt, Slot
 from twice.upstream import compared
 
 _MOST_NAMED = 2
@@ -44,8 +45,8 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
     """
     project = opened(folder, only_looking=True)
     chosen = pipelines_named(project, name)
-    failed = troubles(project.ledger)
-    found = [_status(project, p, [one for one in failed if one.pipeline == p.identity]) for p in chosen]
+    failed, running = unwell(project.ledger)
+    found = [_status(project, p, failed, running) for p in chosen]
     owed = [row for row in effects.counting(project.ledger) if row.target in {p.target.text for p in chosen}]
     if output == "json":
         print_json({"pipelines": found, "effects": [asdict(row) for row in owed]})
@@ -74,8 +75,12 @@ def status_command(name: str | None, folder: str | None, output: str) -> int:
 
 
 def _failed(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Name what failed, the first slots of each pipeline, with what to type."""
+    """Name what is running and what failed, the first slots of each pipeline, with what to type."""
     for row in found:
+        yield from (
+            f"{row['pipeline']} {one['slot']} is running: {one['doing']} (attempt {one['attempt']})"
+            for one in row["running"]
+        )
         yield from _failed_slots(row)
 
 
@@ -139,7 +144,25 @@ def _failure(pipeline: Pipeline, found: InTrouble) -> dict[str, Any]:
         "tries": found.tries,
         "tried": f"{times}{_ago(found.ended_at)}",
         "reason": reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…",
-        "next": f"See twice show {found.attempt}, then twice run {pipeline.name}{which}",
+        "next": f"See twice {_showing(found.state)} {found.attempt}, then twice run {pipeline.name}{which}",
+    }
+
+
+def _showing(state: str) -> str:
+    """Name the command that tells most of an attempt: of one that raised an error, its log."""
+    return "logs" if state in ("failed", "unknown", "interrupted") else "show"
+
+
+def _running(record: AttemptRecord) -> dict[str, Any]:
+    """Say of an attempt that is running how far it is, since when, and where."""
+    return {
+        "slot": Slot.parse(record.slot).label,
+        "attempt": record.attempt,
+        "step": record.step,
+        "since": record.started_at,
+        "host": record.host,
+        "pid": record.pid,
+        "doing": record.reason,
     }
 
 
@@ -162,7 +185,14 @@ def _some(labels: list[str]) -> str:
     return ", ".join(labels[:5]) + (f" and {len(labels) - 5} more" if labels[5:] else "")
 
 
-def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> dict[str, Any]:
+def _landed(found: InTrouble, receipt: Receipt | None) -> bool:
+    """Tell whether an attempt that died had published before: the store knows."""
+    return found.state == DIED and receipt is not None and receipt.attempt == found.attempt
+
+
+def _status(
+    project: Project, pipeline: Pipeline, failed: list[InTrouble], running: list[AttemptRecord]
+) -> dict[str, Any]:
     sight = project.store(pipeline.target.store).look(pipeline.target.name)
     mine = {slot: receipt for slot, receipt in sight.receipts.items() if Slot.parse(slot).pipeline == pipeline.identity}
     due = []
@@ -186,7 +216,12 @@ def _status(project: Project, pipeline: Pipeline, failed: list[InTrouble]) -> di
         "again": pipeline.command(now.stale),
         "gone": [slot.label for slot in now.gone],
         "waiting": waiting,
-        "failed": [_failure(pipeline, one) for one in failed],
+        "running": [_running(one) for one in running if one.pipeline == pipeline.identity],
+        "failed": [
+            _failure(pipeline, one)
+            for one in failed
+            if one.pipeline == pipeline.identity and not _landed(one, mine.get(one.slot))
+        ],
         "dead": [Slot.parse(one.slot).label for one in again if one.is_dead],
         "due_again": {Slot.parse(one.slot).label: one.due_at for one in again if not one.is_dead},
         "success": success[1][:16] + "Z" if success else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from twice.ledger.ends import UNDECIDED, note_end
 from twice.ledger.leases import Leases
-from twice.ledger.records import STATES, AttemptRecord, Holder
+from twice.ledger.records import DIED, OPEN, RUNNING, STAGING, STATES, AttemptRecord, Holder
 from twice.ledger.tables import Connection, Row, insert
 from twice.ledger.tallies import note_well
 from twice.runs import Receipt, Slot, new_attempt
@@ -29,9 +29,22 @@ class Ledger(Leases):
         me = Holder.me()
         with self.transaction() as db:
             name = new_attempt(self.id, _next_counter(db))
-            named = replace(record, attempt=name, started_at=self.now(db), host=me.host, pid=me.pid)
+            named = replace(
+                record,
+                attempt=name,
+                started_at=self.now(db),
+                host=me.host,
+                pid=me.pid,
+                process_started=me.started,
+                step=STAGING,
+            )
             insert(db, "attempts", vars(named))
         return named
+
+    def note_step(self, attempt: str, step: str) -> None:
+        """Record how far an attempt is."""
+        with self.transaction() as db:
+            db.execute("UPDATE attempts SET step=? WHERE attempt=?", (step, attempt))
 
     def end(self, attempt: str, state: str, reason: str = "") -> None:
         """Record how an attempt ended without a publish that is known to be its own."""
@@ -96,6 +109,16 @@ class Ledger(Leases):
         with self.reading() as db:
             found = [row for one in each for row in _newest(db, one, limit)]
         return sorted(map(_attempt, found), key=_by_age, reverse=True)[:limit]
+
+    def seen(self, *, slot: str = "", pipeline: str = "", state: str = "", limit: int = 50) -> list[AttemptRecord]:
+        """Return attempts as they are now, newest first: those without an end are running, or died with their process."""
+        recorded = {RUNNING: (OPEN,), DIED: (OPEN, DIED)}.get(state, (state,))
+        found = [
+            one for each in recorded for one in self.attempts(slot=slot, pipeline=pipeline, state=each, limit=limit)
+        ]
+        live = self.live_attempts() if any(one.state == OPEN for one in found) else ()
+        now = sorted((one.seen(live) for one in found), key=_by_age, reverse=True)
+        return [one for one in now if one.state == (state or one.state)][:limit]
 
     def newest_attempt(self, slot: str, publisher: str = "") -> AttemptRecord | None:
         """Return the attempt on a slot that was begun last; `publisher` is one that may bear another slot's name."""

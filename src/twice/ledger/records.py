@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cache
 
 OPEN = "started"
 _DEAD_STATES = ("Z", "X", "x")
-STATES = (OPEN, "published", "skipped", "failed", "refused", "interrupted", "unknown", "died")
-BAD = ("failed", "refused", "interrupted", "unknown", "died")
+RUNNING, DIED = "running", "died"
+STAGING, PUBLISHING = "staging", "publishing"
+STATES = (OPEN, "published", "skipped", "failed", "refused", "interrupted", "unknown", DIED)
+SHOWN = (RUNNING, *STATES[1:])
+BAD = ("failed", "refused", "interrupted", "unknown", DIED)
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class AttemptRecord:
     """One start of work on a slot.
 
     `asked` and `parameters` are JSON: what it was asked for, so that a retry is asked for the same. Both are empty where an
-    older Twice, or a refusal, wrote the record.
+    older Twice, or a refusal, wrote the record. `step` is how far it came, `staging` or `publishing`.
     """
 
     attempt: str
@@ -40,6 +44,24 @@ class AttemptRecord:
     plan: str = ""
     asked: str = ""
     parameters: str = ""
+    process_started: str = ""
+    step: str = ""
+
+    def seen(self, live: Collection[str]) -> AttemptRecord:
+        """Return the attempt as it is now: one without an end is running, or died with its process.
+
+        `live` are the attempts that hold a lease. One whose process lives on this host is running without one, too.
+        """
+        if self.state != OPEN:
+            return self
+        holder = Holder(self.host, self.pid, self.process_started)
+        lives_here = bool(self.process_started) and holder.is_alive
+        process = f"process {self.pid} on {self.host}"
+        if self.attempt in live or lives_here:
+            return replace(self, state=RUNNING, reason=f"{self.step} since {self.started_at[:19]}Z, {process}".lstrip())
+        if self.host == socket.gethostname():
+            return replace(self, state=DIED, reason=f"its {process} ended while {self.step or 'working'}.")
+        return replace(self, state=DIED, reason=f"its lease ran out while {self.step or 'working'}; it was {process}.")
 
 
 @dataclass(frozen=True)
@@ -54,6 +76,11 @@ class Holder:
     def me(cls) -> Holder:
         """This process."""
         return cls(*_this_process())
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell for sure that the process is there; a process of another host is never sure."""
+        return self.host == socket.gethostname() and process_start(self.pid) == self.started
 
     @property
     def is_dead(self) -> bool:

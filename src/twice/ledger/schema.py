@@ -197,5 +197,13 @@ MIGRATIONS: tuple[str, ...] = (
     INSERT INTO files SELECT * FROM files_before;
     DROP TABLE files_before;
     """,
+    """
+    ALTER TABLE attempts ADD COLUMN process_started TEXT NOT NULL DEFAULT '';
+    ALTER TABLE attempts ADD COLUMN step TEXT NOT NULL DEFAULT '';
+    CREATE TABLE logs (
+        attempt TEXT PRIMARY KEY,
+        text TEXT NOT NULL
+    );
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twice.ledger.records import OPEN
+from twice.ledger.records import DIED, OPEN, RUNNING, AttemptRecord
 
 if TYPE_CHECKING:
     from twice.ledger.ledger import Ledger
 
+_ALL = 1_000_000
 _TALLIES = (
     "SELECT pipeline, state, runs, rows FROM tallies WHERE runs > 0 UNION ALL"
     " SELECT pipeline, state, count(*), 0 FROM attempts WHERE state='started' GROUP BY pipeline, state"
@@ -104,6 +105,37 @@ def troubles(ledger: Ledger) -> list[InTrouble]:
     """Return the slots that are in trouble, those that ended last first."""
     found = ledger.query(f"{_TROUBLES} ORDER BY a.ended_at DESC")
     return [InTrouble(*(row[name] for name in InTrouble.__dataclass_fields__)) for row in found]
+
+
+def unwell(ledger: Ledger) -> tuple[list[InTrouble], list[AttemptRecord]]:
+    """Return the slots that are in trouble now, and the attempts that are running.
+
+    A slot that is being worked on is in no trouble until that ends; one whose process died is, though nothing recorded it.
+    """
+    found = {one.slot: one for one in troubles(ledger)}
+    unfinished = ledger.attempts(state=OPEN, limit=_ALL)
+    live = ledger.live_attempts() if unfinished else ()
+    seen = [record.seen(live) for record in unfinished]
+    for record in reversed(seen):
+        if record.state == DIED and _is_last(ledger, record):
+            before = found.pop(record.slot, None)
+            since, tries = (before.since, before.tries + 1) if before else (record.started_at, 1)
+            named = (record.attempt, record.pipeline, record.slot, DIED, record.reason, record.started_at)
+            found = {record.slot: InTrouble(*named, since, tries), **found}
+    running = [record for record in seen if record.state == RUNNING]
+    for record in running:
+        found.pop(record.slot, None)
+    return list(found.values()), running
+
+
+def _is_last(ledger: Ledger, record: AttemptRecord) -> bool:
+    """Tell whether no later attempt worked on the slot; one that was refused did not."""
+    for later in ledger.attempts(slot=record.slot):
+        if later.attempt == record.attempt:
+            return True
+        if later.state != "refused":
+            return False
+    return False
 
 
 def is_in_trouble(ledger: Ledger, slot: str) -> bool:
