@@ -29,6 +29,7 @@ from twice.sources import files, marking
 from twice.stores import durable, editions, manifest, sweep
 from twice.stores.delta import DeltaStore, upkeep
 from twice.stores.delta import log as delta_log
+from twice.stores.delta import store as delta_store
 from twice.stores.delta.jvm import Transaction
 from twice.stores.memory import MemoryStore
 from twice.stores.parquet import ParquetStore
@@ -659,6 +660,16 @@ def number_not_compared_on_delta(patch):
 )
 def owner_not_compared_on_delta(patch):
     patch.setattr(upkeep, "check_owner", lambda now, owner: None)
+
+
+@mutant(
+    "a publish that was computed from the whole table is compared only with what Delta takes for a conflict",
+    by="a newer slot that changes no row beside an older one",
+    shows="rows: [('a', 2)] instead of [('a', 1)]",
+    store="delta",
+)
+def head_not_compared_on_delta(patch):
+    patch.setattr(delta_store, "_check_head", lambda now, base: None)
 
 
 # ---------------------------------------------------------------- the log of a Delta table

@@ -488,6 +488,17 @@ def a_replay_beside_a_later_slot(bench: Bench) -> None:
 
 
 @way
+def a_newer_slot_that_changes_no_row_beside_an_older_one(bench: Bench) -> None:
+    """A newer slot is merged by a pattern that compares no head, and changes no row; the older one about to publish comes before it."""
+    world = bench.world(pattern=twice.stateful_merger(keys=["id"]), schema="id string, v int, day date")
+    for day, value in ((DAY, 1), (NEXT, 2), (THIRD, 1)):
+        world.put_rows(day, [{"id": "a", "v": value, "day": DAY}])
+    world.run(DAY)
+    beside(world, "publish.before", lambda twin: twin.twin(pattern=twice.merger(keys=["id"])).run(THIRD), NEXT)
+    demand(world.table_rows("id", "v"), [("a", 1)], "rows")
+
+
+@way
 def a_late_row_in_the_partition_of_a_neighbour(bench: Bench) -> None:
     """Two slots fill one partition while neither has seen the other: the second one does not take the first one's rows."""
     world = put(bench.world(pattern=twice.data_overwrite(partitions=["day"])), d20=["a"], d22=["c"])

@@ -101,6 +101,22 @@ def test_a_restore_in_the_middle_of_a_merge_is_not_hidden(make_world):
         world.run(D22)
 
 
+def test_a_restore_is_refused_where_a_publish_came_first_that_changes_no_row(make_world):
+    world = make_world(pattern=twice.data_overwrite(slice="day", empty="keep"))
+    for day in (D20, D21):
+        world.put(day, [day])
+        world.run(day)
+    first, rows = world.sight().version - 1, world.by_day()
+    world.put(D21, [])
+    with (
+        armed(once_at("restore.before", lambda: world.twin().run(D21))),
+        pytest.raises(Fenced, match="moved meanwhile"),
+    ):
+        twice.restore(target(world), first, project=world.project)
+    assert world.by_day() == rows
+    assert world.sight().proof(world.slot(D21)).generation == 2
+
+
 @pytest.mark.stores("parquet")
 def test_a_tidy_that_pauses_does_not_take_the_files_of_a_later_replay(make_world):
     world = make_world(pattern=twice.stateful_merger(keys=["id"], keep_days=1), schema=SCHEMA)

@@ -192,6 +192,41 @@ def test_discarding_a_refused_publish_leaves_files_with_deletion_vectors_alone(w
     assert sql(world, "SELECT count(*) AS n FROM {table}").first()["n"] == 2
 
 
+@pytest.mark.parametrize(
+    ("pattern", "columns", "vectors"),
+    [
+        (twice.data_overwrite(slice="day"), "id STRING, day DATE", "false"),
+        (twice.data_overwrite(where="day = DATE '{execution_date}'"), "id STRING, day DATE", "true"),
+        (twice.transactional_writer(lineage="slot"), "id STRING, day DATE, slot STRING", "false"),
+    ],
+    ids=["slice", "where", "lineage"],
+)
+def test_rows_of_other_slots_in_a_file_that_is_written_anew_are_not_counted(make_world, pattern, columns, vectors):
+    world = make_world(pattern=pattern)
+    said = f"TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')"
+    world.spark.sql(f"CREATE TABLE delta.`{world.table()}` ({columns}) USING DELTA {said}")
+    publish_days(world)
+    sql(world, "OPTIMIZE {table}")
+    world.put("2024-09-21", ["c", "d", "e"])
+    outcome = world.run("2024-09-21")
+    assert (outcome.rows, world.sight().receipts[world.slot("2024-09-21")].rows) == (3, 3)
+    assert {day: len(ids) for day, ids in world.by_day().items()} == {
+        "2024-09-20": 2,
+        "2024-09-21": 3,
+        "2024-09-22": 2,
+    }
+
+
+def test_an_empty_result_is_told_where_a_file_holds_rows_of_other_slots(make_world):
+    world = make_world(pattern=twice.data_overwrite(where="day = DATE '{execution_date}'", empty="fail"))
+    publish_days(world)
+    sql(world, "OPTIMIZE {table}")
+    world.put("2024-09-21", [])
+    with pytest.raises(twice.NotPublished, match="The result is empty"):
+        world.run("2024-09-21")
+    assert len(world.rows()) == 6
+
+
 def test_the_first_publish_of_a_table_refuses_stray_rows_too(world):
     world.put("2024-09-20", ["stray"], as_day="2024-09-21")
     with pytest.raises(twice.NotPublished, match="outside"):

@@ -156,6 +156,16 @@ def counted_on(field):
     return {name: value for name, value in field["metadata"].items() if name != "delta.identity.highWaterMark"}
 
 
+def test_a_clustered_table_that_is_replaced_stays_clustered(make_world):
+    world = make_world(pattern=PATTERNS["whole"])
+    made(world, layout="CLUSTER BY (day, id)", properties="")
+    for day, ids in ((DAY, ["a", "b"]), (NEXT, ["c"])):
+        world.put(day, ids)
+        assert world.run(day).state == "published"
+    assert world.rows() == [("c", NEXT)]
+    assert world.spark.sql(f"DESCRIBE DETAIL delta.`{world.table()}`").first()["clusteringColumns"] == ["day", "id"]
+
+
 def test_a_corrected_row_that_is_merged_keeps_what_the_table_filled_in(make_world):
     world = make_world(pattern=twice.merger(keys=["id"]), columns={"on_missing_column": "null"})
     made(world, FILLED, "", FEATURES)

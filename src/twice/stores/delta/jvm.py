@@ -186,9 +186,11 @@ class Transaction:
             rows = frames.with_defaults(rows, self.schema)
             if _overwrites(options) and self._has(_GROWS):
                 raise _only_grows()
-        return self._command(rows, options, partition_by).write(
-            self._txn, self._spark._jsparkSession, self._none, False
-        )
+        session = self._spark._jsparkSession
+        actions = self._command(rows, options, partition_by).write(self._txn, session, self._none, False)
+        # Delta lets an overwrite of all rows take the table's clustering away.
+        kept = [action for action in _each(actions) if not (self.exists and _is(action, "DomainMetadata"))]
+        return self._seq(kept)
 
     def _command(self, rows: DataFrame, options: Mapping[str, str], partition_by: Sequence[str]) -> Any:
         session = self._spark._jsparkSession
@@ -359,6 +361,10 @@ class Transaction:
         actions = helper.processUnmodifiedData(session, touched, self._txn.snapshot(), length)._1()
         return actions, sum(int(result.matchedRowCount()) for result in _each(results))
 
+    def removes(self, actions: Any) -> bool:
+        """Tell whether actions leave any file out of the next version."""
+        return any(_is(action, "RemoveFile") for action in _each(actions))
+
     def removed(self, held: Iterable[HeldFile]) -> Any:
         """Return the actions that leave files out of the next version."""
         return self._removed(one.action for one in held)
@@ -481,7 +487,7 @@ class Transaction:
             Conflict: Another commit came first, and Delta guarantees that this one did not land.
         """
         # Delta refuses it too, but as if it were not known what became of the commit.
-        if self._has(_GROWS) and any(_is(action, "RemoveFile") for action in _each(actions)):
+        if self._has(_GROWS) and self.removes(actions):
             raise _only_grows()
         for app_id, number in numbers.items():
             self._txn.updateSetTransaction(app_id, number, self._none)

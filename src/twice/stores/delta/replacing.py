@@ -43,7 +43,7 @@ class ReplacesRows(Stages):
             # Delta itself refuses stray rows only in a table that exists already.
             return self._counted(write(), bounds, rows, predicate)
         try:
-            return write()
+            return self._told_apart(write(), column)
         except Exception as error:
             _, mismatch, said = str(error).partition("[DELTA_REPLACE_WHERE_MISMATCH]")
             if not mismatch:
@@ -61,6 +61,14 @@ class ReplacesRows(Stages):
                 "Publishing them would touch other slots, so nothing was published.",
                 "Filter them in the transform, or check that the input belongs to this slot.",
             ) from error
+
+    def _told_apart(self, staged: Staged, column: str) -> Staged:
+        """Count the slot's rows by themselves where those of others may lie in files that were written anew with them."""
+        written: Written = staged.handle
+        transaction = written.transaction
+        if not transaction.removes(written.actions) or column in transaction.partition_columns:
+            return staged
+        return replace(staged, rows=transaction.staged(written.actions).where(written.predicate).count())
 
     def _counted(self, staged: Staged, bounds: Slice, rows: Any, predicate: str) -> Staged:
         """Count stray rows of a new table as they were written, unless its files show that there are none."""
@@ -112,4 +120,4 @@ class ReplacesRows(Stages):
         if lineage and work.base.receipt(work.slot):
             options = {"replaceWhere": f"{quoted(lineage)} = {string_literal(work.slot)}"}
         staged = self._stage(work, transaction, rows, options, transaction.partition_columns, "rows")
-        return replace(staged, outside=stray())
+        return replace(self._told_apart(staged, lineage or ""), outside=stray())
