@@ -10,7 +10,7 @@ Guaranteed: which value a text becomes depends on the text, its type, the option
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -150,12 +150,12 @@ class Values:
         if name == "decimal" and self._said(name):
             fits = self._is_whole_in_locale(text, value, kind)
         elif name == "decimal":
-            fits = _is_plain(name, text, value, kind) | _is_whole(text, kind)
+            fits = _is_whole(text, kind)
         elif name == "double":
             said = [self.options[option] for option in _SAID_BY[name] if option in self.options]
-            fits = _is_plain(name, text, value, kind) | _is_number(text, value) | text.isin(said)
+            fits = _is_number(text, value) | text.isin(said)
         elif name in _FORMS and not self._said(name):
-            fits = _is_plain(name, text, value, kind) | text.rlike(rf"\A{_FORMS[name]}\z")
+            fits = text.rlike(rf"\A{_FORMS[name]}\z")
         else:
             fits = F.lit(True)
         fits = value.isNotNull() & fits
@@ -198,15 +198,25 @@ def with_values(frame: DataFrame, struct: StructType, values: Values) -> DataFra
     made = {one.name: values.value(column[one.name], one.dataType).alias(one.name) for one in struct.fields}
     if values.options.get("mode", "FAILFAST").upper() == "FAILFAST":
         file = real_path(frame.metadataColumn("_metadata").getField("file_path"))
-        told = (F.when(wrong[one.name], _told(one, column[one.name], file)) for one in bent)
+        texts = F.struct(*(column[one.name].alias(one.name) for one in bent))
+        told = _seldom(texts, lambda row: _first_told(bent, row, values, file))
         # A condition, since a column that the transform leaves out would never be computed.
-        frame = frame.where(~any_of(wrong.values()) | F.raise_error(F.coalesce(*told)).isNotNull())
+        frame = frame.where(~any_of(wrong.values()) | F.raise_error(told).isNotNull())
     else:
         row = F.struct(*(column[name] for name in column if name != CORRUPT))
         text = F.to_csv(row) if values.form == "csv" else F.to_json(row)
         made |= {name: F.when(~wrong[name], made[name]).alias(name) for name in wrong}
         made[CORRUPT] = F.coalesce(column[CORRUPT], F.when(any_of(wrong.values()), text)).alias(CORRUPT)
     return frame.select(*made.values())
+
+
+def _first_told(fields: Sequence[StructField], row: Column, values: Values, file: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    texts = {one: row.getField(one.name) for one in fields}
+    return F.coalesce(
+        *(F.when(values.wrong(text, one.dataType), _told(one, text, file)) for one, text in texts.items())
+    )
 
 
 def _told(field: StructField, text: Column, file: Column) -> Column:
@@ -219,46 +229,32 @@ def _told(field: StructField, text: Column, file: Column) -> Column:
     return F.concat(F.lit("A row cannot be read in "), file, *words, F.lit(f" is no {field.dataType.simpleString()}"))
 
 
+def _seldom(of: Column, what: Callable[[Column], Column]) -> Column:
+    """Return what few rows need, kept out of the method that Spark generates for all: the JVM compiles none of over 8,000 bytes."""
+    from pyspark.sql import functions as F
+
+    return F.get(F.transform(F.array(of), what), F.lit(0))
+
+
 def any_of(conditions: Iterable[Column]) -> Column:
     """Tell whether one of several conditions holds."""
     return reduce(lambda one, other: one | other, conditions)
 
 
-def _is_plain(name: str, text: Column, value: Column, kind: Any) -> Column:
-    """Tell of nearly all good texts that they are good, without a regular expression, which is dear; `try_cast` took them."""
-    from pyspark.sql import functions as F
-
-    def at(position: int) -> Column:
-        return F.substr(text, F.lit(position), F.lit(1))
-
-    ends = at(-1).between(F.lit("0"), F.lit("9"))
-    dot, length = F.instr(text, "."), F.length(text)
-    no_blanks = (text >= F.lit("+")) & ends
-    as_day = (at(5) == F.lit("-")) & ends
-    in_full = as_day & (at(14) == F.lit(":")) & (at(17) == F.lit(":"))
-    scale = getattr(kind, "scale", 0)
-    is_plain: dict[str, Column] = {
-        "boolean": text.isin("true", "false"),
-        "integer": no_blanks,
-        "decimal": no_blanks & ((dot == 0) | (length - dot <= scale)) & ~text.contains("e") & ~text.contains("E"),
-        "double": no_blanks & (F.abs(value) < _INFINITE) & (value != F.lit(0.0)) & ~F.lower(text).contains("x"),
-        "date": (length == len("2024-09-01")) & as_day & (at(8) == F.lit("-")),
-        "timestamp": in_full & ((dot == 0) | (length - dot <= len("123456"))),
-        "timestamp_ntz": in_full & (length == len("2024-09-01 10:00:00")),
-    }
-    return is_plain[name]
-
-
 def _is_whole(text: Column, kind: Any) -> Column:
     """Tell whether no digit of a decimal gets lost."""
+    plain: Column = text.rlike(rf"\A[+-]?[0-9]*(?:\.[0-9]{{0,{kind.scale}}}0*)?\z")
+    return plain | _seldom(text, lambda one: _is_whole_with_exponent(one, kind))
+
+
+def _is_whole_with_exponent(text: Column, kind: Any) -> Column:
     from pyspark.sql import functions as F
 
-    plain: Column = text.rlike(rf"\A[+-]?[0-9]*(?:\.[0-9]{{0,{kind.scale}}}0*)?\z")
     digits = F.length(F.regexp_extract(text, r"\.([0-9]*?)0*[eE]", 1))
     exponent = F.regexp_extract(text, r"[eE]([+-]?[0-9]{1,4})\z", 1).try_cast("int")
     nothing = text.rlike(r"\A[+-]?[0.]*[eE]")
-    scientific: Column = text.rlike(rf"\A{_NUMBER}\z") & (nothing | (digits - exponent <= kind.scale))
-    return plain | scientific
+    found: Column = text.rlike(rf"\A{_NUMBER}\z") & (nothing | (digits - exponent <= kind.scale))
+    return found
 
 
 def _is_number(text: Column, value: Column) -> Column:
