@@ -9,6 +9,7 @@ line installs handlers (`handled`); called from Python, Ctrl-C is an ordinary Ke
   table is kept, and threads that wait for Spark come back with an error.
 - **Nothing else begins** once an interrupt was asked for: `check` raises before each piece of work, in every thread.
 - **An error that follows from the interrupt is the interrupt** (`first`), unless the outcome is unknown: then that is told.
+- **Of slots of copies nothing is told** (`of_copies`): a proof that is interrupted says so, and what it worked on is removed.
 
 The second signal kills the JVM and leaves. What is true then is what is true after SIGKILL at that point.
 """
@@ -59,11 +60,14 @@ def handled() -> Iterator[None]:
         if handler is not signal.SIG_IGN:
             signal.signal(number, _handle)
     _is_handled = True
+    root = logging.getLogger()
+    root.addFilter(_is_news)
     try:
         yield
     finally:
         if _asked:
             _end_jvm(signal.SIGTERM)
+        root.removeFilter(_is_news)
         _is_handled = False
 
 
@@ -175,6 +179,18 @@ def told() -> list[str]:
 
 
 @contextmanager
+def of_copies(text: str) -> Iterator[None]:
+    """Tell this alone of an interrupt of the block, whose slots are those of copies."""
+    global _is_unknown  # noqa: PLW0603 - as above
+    before, was_unknown = told(), _is_unknown
+    try:
+        yield
+    finally:
+        _told[:] = [*before, text] if _asked else before
+        _is_unknown = was_unknown
+
+
+@contextmanager
 def kept() -> Iterator[None]:
     """Keep the handlers while a library starts in the block.
 
@@ -189,6 +205,11 @@ def kept() -> Iterator[None]:
         yield
     finally:
         signal.signal = real
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Keep out what py4j logs of an interrupt that was asked for: as the root logger, so no logger of its own can be told."""
+    return not (_asked and os.path.basename(os.path.dirname(record.pathname)) == "py4j")
 
 
 def _be_quiet() -> None:

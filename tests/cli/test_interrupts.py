@@ -126,14 +126,25 @@ def test_an_interrupt_while_the_session_starts_is_no_misuse(start, tmp_path, sen
     assert states(tmp_path) == ["interrupted"]
 
 
-def test_an_interrupt_while_spark_works_ends_its_jvm_and_no_other_slot_begins(start, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "sent", "code", "slots"),
+    [
+        (("run", "visits", "--at", DAY), signal.SIGINT, 130, 1),
+        (ALL, signal.SIGTERM, 143, 1),
+        ((*ALL, "--jobs", "2"), signal.SIGTERM, 143, 2),
+    ],
+    ids=["run", "backfill", "side by side"],
+)
+def test_an_interrupt_while_spark_works_ends_its_jvm_and_no_other_slot_begins(
+    start, tmp_path, words, sent, code, slots
+):
     (tmp_path / "hold").touch()
-    running = start(*ALL, "--jobs", "2")
+    running = start(*words)
     wait_until((tmp_path / "working").exists)
-    code, said, left = end(running, signal.SIGTERM, tmp_path)
-    assert (code, left) == (143, []), said
-    assert not [word for word in ("Traceback", "Py4J") if word in said]
-    assert states(tmp_path) == ["interrupted", "interrupted"]
+    ended, said, left = end(running, sent, tmp_path)
+    assert (ended, left) == (code, []), said
+    assert not [word for word in ("Traceback", "Py4J", "py4j", "KeyboardInterrupt") if word in said], said
+    assert states(tmp_path) == ["interrupted"] * slots
     (tmp_path / "hold").unlink()
     assert start("run", "visits", "--at", DAY).wait(SECONDS) == 0
     assert states(tmp_path)[-1] == "published"

@@ -223,6 +223,28 @@ def test_slots_side_by_side_end_together_and_no_other_begins(home, postgres_url)
     assert home.ledger.query("SELECT * FROM leases") == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "states"), [("", ["interrupted"]), ("pause:publish.after", ["published"])], ids=["staging", "publishing"]
+)
+def test_one_interrupt_ends_a_walk_over_several_pipelines(home, fault, states, postgres_url):
+    (home.folder / "pipelines/zones.py").write_text(PIPELINE.replace("visits", "zones"))
+    if not fault:
+        home.hold()
+    running = home.start("run", "--due", fault=fault)
+    (home.wait_for_fault if fault else home.wait_for_work)()
+    running.send_signal(signal.SIGTERM)
+    running.send_signal(signal.SIGCONT)
+    assert running.wait(SECONDS) == 143, home.said
+    assert home.states == states
+    assert all(one.slot.startswith("v1:visits:") for one in home.ledger.attempts())
+    assert home.ledger.query("SELECT * FROM leases") == []
+    assert retries.every(home.ledger) == []
+    if not fault:
+        home.let_go()
+    assert home.twice("run", "--due")[0] == 0, home.said
+    assert len(home.states) == len(states) + 6 - states.count("published")
+
+
 def test_a_retry_that_is_interrupted_is_not_counted(home):
     (home.folder / "fail").touch()
     assert home.twice("run", "visits", "--at", DAY)[0] == 1

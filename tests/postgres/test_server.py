@@ -48,6 +48,21 @@ def test_it_listens_on_the_loopback_address_alone_and_asks_for_a_password(own_se
         psycopg.connect(own_server.url(user="postgres", password="a guess"))
 
 
+def test_an_interrupt_while_it_starts_leaves_no_server_behind(monkeypatch):
+    started = []
+
+    def start(server, really=PostgresServer.start):
+        really(server)
+        started.append((server.folder, server.pid))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PostgresServer, "start", start)
+    with pytest.raises(KeyboardInterrupt), PostgresServer():
+        pass
+    ((folder, pid),) = started
+    assert (is_alive(pid), folder.exists()) == (False, False)
+
+
 def test_what_was_committed_outlives_a_kill(own_server):
     with psycopg.connect(own_server.url()) as db:
         db.execute("CREATE TABLE kept (n int)")

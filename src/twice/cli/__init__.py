@@ -175,7 +175,7 @@ def _report_interrupt(given: list[str]) -> int:
         print("\nStopped. Running again is safe.", file=sys.stderr)
         return interrupts.exit_code()
     why = " ".join(interrupts.told()) or "No slot was in hand."
-    fix = "What was published before stays published. Run the same command again: it goes on where it stopped."
+    fix = "What was published before stays published. Running the same command again is safe."
     _print_error(given, "Interrupted", "The command was interrupted.", why, fix)
     print(f"\nInterrupted. {why}\n  {fix}", file=sys.stderr)
     return interrupts.exit_code()

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from twice import interrupts
 from twice.prover.archives import quick
 from twice.prover.trials import CannotBeTried
 
@@ -58,7 +59,7 @@ def _start(running: list[subprocess.Popen[bytes]], folder: Path, name: str, word
     spec = find_spec("pyspark")
     program = Path(spec.origin or "").parent / "bin" / "spark-class" if spec else Path()
     log = folder / f"{len(running)}.log"
-    with log.open("wb") as out:
+    with log.open("wb") as out, interrupts.held_back():
         process = subprocess.Popen(  # noqa: S603 - Spark's own command
             [str(program), f"org.apache.spark.deploy.{name}", "--webui-port", "0", *words],
             env={**os.environ, **quick(), "PYSPARK_PYTHON": sys.executable},
@@ -66,7 +67,8 @@ def _start(running: list[subprocess.Popen[bytes]], folder: Path, name: str, word
             stderr=out,
             start_new_session=True,
         )
-    running.append(process)
+        running.append(process)
+    interrupts.check()
     return log
 
 

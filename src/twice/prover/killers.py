@@ -2,6 +2,7 @@
 
 A run is started as a process group of its own: Python, the JVM and its workers. At the point it
 gets SIGKILL, all of it or one part; or it is stopped, and woken up when another has done its work.
+The group ends with the block that waits for it, also when that is interrupted or waits too long.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from twice import interrupts
+
 _MOST_SECONDS = 300
+_SECONDS_TO_END = 10
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,9 @@ def run_command(
 
 def run_together(words: Sequence[str], folder: Path, settings: Mapping[str, str], count: int = 2) -> list[Ended]:
     """Run the same command several times at once."""
-    running = [_started(words, folder, "", settings) for _ in range(count)]
-    ended = []
-    for process in running:
-        with process:
-            ended.append(_ended(process))
-    return ended
+    with ExitStack() as started:
+        running = [started.enter_context(_started(words, folder, "", settings)) for _ in range(count)]
+        return [_ended(process) for process in running]
 
 
 def run_asleep(
@@ -69,32 +71,44 @@ def run_asleep(
         return _ended(process)
 
 
+@contextmanager
 def _started(
     words: Sequence[str], folder: Path, fault: str, settings: Mapping[str, str] | None, module: str = "twice"
-) -> subprocess.Popen[str]:
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a command, and kill its group if the block that waits for it does not come to its end."""
     environment = {name: value for name, value in os.environ.items() if name != "TWICE_FAULTS"} | dict(settings or {})
     if fault:
         environment["TWICE_FAULTS"] = fault
-    return subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", module, *words],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with interrupts.held_back():  # else it could have begun before it can be ended
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", module, *words],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        interrupts.check()
+        yield process
+    except BaseException:
+        _kill(process)
+        raise
 
 
 def _ended(process: subprocess.Popen[str]) -> Ended:
-    """Wait for a process; one that takes too long is killed with its group."""
-    try:
-        output, _ = process.communicate(timeout=_MOST_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
+    output, _ = process.communicate(timeout=_MOST_SECONDS)
     return Ended(process.returncode, output)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a group, and wait until none of it can write any more: its output ends when the last of them has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=_SECONDS_TO_END)
 
 
 def recorded_points(words: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> list[str]:

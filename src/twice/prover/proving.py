@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from twice import interrupts
 from twice.api import ProjectLike
 from twice.engine import Engine
 from twice.errors import Misuse, TwiceError, count
@@ -85,6 +86,7 @@ def prove(
     if (reaching_out := outside_effect(chosen)) is not None:
         return _not_provable(home, chosen, slots.slot, reaching_out, seed)
     with (
+        interrupts.of_copies("The proof has no verdict. It worked on copies, which are removed."),
         _workshop() as folder,
         database_of(home, chosen.target.store) as database,
         _sessions(home, chosen, folder) as session,
@@ -228,6 +230,7 @@ def _try_all(
     for trial in known:
         timely = clock.allows(trial.means) or trial.name == _CLEAN
         ended = _try(ground, trial, clock) if timely else LeftOut(trial.name, NO_TIME)
+        interrupts.check()  # what was seen may follow from it
         (tried if isinstance(ended, Tried) else left_out).append(ended)  # type: ignore[arg-type]
         if on_trial:
             on_trial(ended, len(known))

@@ -71,17 +71,14 @@ class PostgresServer:
             self._watch()
             self.start()
         except BaseException:
-            self._remove()
+            self._end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(NotPublished):
-            # What is thrown away need not be written to the disk before.
-            self.stop("immediate" if self._temporary else "fast")
-        self._remove()
+        self._end()
 
     def url(self, database: str = "postgres", *, user: str = "", password: str = "", port: int = 0) -> str:
         """Return where a client finds a database; by default as the superuser, without a proxy in between."""
@@ -170,7 +167,10 @@ class PostgresServer:
             **_server_user(),
         )
 
-    def _remove(self) -> None:
+    def _end(self) -> None:
+        with suppress(NotPublished):
+            # What is thrown away need not be written to the disk before.
+            self.stop("immediate" if self._temporary else "fast")
         if self._guard:
             self._guard.kill()
             self._guard.communicate()
