@@ -10,7 +10,7 @@ NEED_A_PROJECT = (
     "|backfill visits --from 2024-10-07 --to 2024-10-08|retry|dead list|dead show visits|dead requeue visits"
     "|dead drop visits --yes|files list visits|files show visits a|files forget visits a|quarantine list"
     "|quarantine show visits|quarantine replay visits|quarantine drop visits --yes|effects list|effects deliver"
-    "|effects confirm abc|effects forget abc|status|metrics|runs|show visits|check|check --quick"
+    "|effects confirm abc|effects forget abc|status|metrics|runs|logs visits|show visits|check|check --quick"
     f"|read {TARGET}|versions {TARGET}|restore {TARGET} 1|diff {TARGET} 1 2|point {TARGET} 1|seal {TARGET}"
     "|freeze visits --into year --before 2024-01-01|evolve visits --add x|roles postgres:a.b|adopt "
     f"{TARGET}|release {TARGET} --yes|tidy|tidy --dry-run|prove visits|ledger rebuild --yes|ledger export x|config"

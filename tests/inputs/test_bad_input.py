@@ -589,7 +589,10 @@ SETTINGS = {
         "[stores.raw]\nkind = 'parquet'\nrot = 'raw'\n",
         r"stores\.raw\.rot in twice\.toml is not known\.\n  Did you mean 'root'",
     ),
-    "store that is a word": ("[stores]\nraw = 'parquet'\n", r"\[stores\.raw\] in twice\.toml needs a kind"),
+    "store that is a word": (
+        "[stores]\nraw = 'parquet'\n",
+        r"stores\.raw in twice\.toml must be a table: \[stores\.raw\]",
+    ),
     "unset variable": ("[spark]\nmaster = '${NOT_SET_ANYWHERE}'\n", "variable NOT_SET_ANYWHERE, which is not set"),
     "no TOML": ("[spark\nmaster\n", r"twice\.toml cannot be read: .*line 1"),
     "a key twice": ("[spark]\nmaster = 'a'\nmaster = 'b'\n", r"twice\.toml cannot be read: .*line 3"),

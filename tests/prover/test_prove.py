@@ -224,7 +224,7 @@ def test_a_trial_that_does_not_exist_is_refused_with_the_nearest(memory_project)
         ("publish.after", "A trial is named POINT/WAY"),
         ("publsh.after/died", "Did you mean 'publish.after/died'"),
         ("publish.after/x", "Ways at publish.after: "),
-        ("repeat/shufle", "Did you mean 'repeat/shuffle'"),
+        ("repeat/vanish-input", "Did you mean 'repeat/vanished-input'"),
         ("stage.after+publsh.after/died", "Did you mean 'stage.after+publish.after/died'"),
         ("postgres.commit/cut-never", "Did you mean 'postgres.commit/cut-"),
     ],

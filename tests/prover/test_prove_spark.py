@@ -10,7 +10,7 @@ import twice
 from sessions import with_session
 from twice.cli import main
 from twice.cli.project import write_example
-from twice.prover import archives, kills, verdicts
+from twice.prover import archives, verdicts, worlds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -152,7 +152,7 @@ def test_a_run_alone_leaves_an_archive_of_classes_that_later_ones_start_from(
     # A JVM that must have the archive starts only if it fits.
     strictly = {name: value.replace("-Xlog:disable", "-Xshare:on") for name, value in archives.quick().items()}
     assert "SharedArchiveFile" in strictly["SPARK_SUBMIT_OPTS"]
-    monkeypatch.setattr(kills, "quick", lambda: strictly)
+    monkeypatch.setattr(worlds, "quick", lambda: strictly)
     proof = twice.prove("visits", project=project(kind), spark=spark, only="publish.after/kill")
     assert found(proof) == {}
 
@@ -182,15 +182,6 @@ def test_the_clock_and_dice_are_named_with_their_columns(kind, spark, project):
     assert seen.startswith("two clean runs differ in columns 'dice', 'loaded'; likely: ")
     assert "F.current_timestamp() in line" in seen
     assert "rand in line" in seen
-
-
-@pytest.mark.stores("parquet")
-def test_a_number_that_depends_on_partitions_is_found_by_other_partitions(kind, spark, project):
-    numbered = '    return rows.repartition("visit_id").withColumn("number", F.monotonically_increasing_id())'
-    proof = twice.prove("visits", project=project(kind, numbered), spark=spark, only="repeat/shuffle")
-    verdict, seen = found(proof)["repeat/shuffle"]
-    assert verdict == verdicts.NOT_DETERMINISTIC
-    assert "column 'number'; likely: F.monotonically_increasing_id()" in seen
 
 
 @pytest.mark.stores("parquet")

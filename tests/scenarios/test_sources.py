@@ -114,7 +114,7 @@ def test_a_key_is_bound_and_never_pasted(spark, key):
     ("text", "why"),
     [
         ("select * from nowhere", "TABLE_OR_VIEW_NOT_FOUND"),
-        ("select nothing from rows", "UNRESOLVED_COLUMN"),
+        ("select nothing as day from rows", "UNRESOLVED_COLUMN"),
         ("select 1 +", "PARSE_SYNTAX_ERROR"),
         ("with a as (select 1) insert into rows select * from a", "PARSE_SYNTAX_ERROR"),
     ],

@@ -24,21 +24,12 @@ from twice.prover.worlds import ProjectWorld, child_settings, words
 
 EFFECTS, CLEAN, ALONE, AT_ONCE = "effects", "clean", "alone", "at-once"
 _SEVERAL = 3
-_SETTINGS = {
-    "shuffle": ("with five partitions in every shuffle", {"spark.sql.shuffle.partitions": "5"}),
-    "adaptive": (
-        "without adaptive planning, and with one partition in every shuffle",
-        {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"},
-    ),
-}
 
 
 def warm_repeats(ground: Ground) -> Iterator[Trial]:
     """Yield the repeats that this process can make."""
     for way, (does, attempt) in _WARM.items():
         yield Trial(REPEAT, way, WARM, does, lambda a=attempt: a(ground))  # type: ignore[misc]
-    for way, (does, conf) in _SETTINGS.items():
-        yield Trial(REPEAT, way, WARM, f"runs {does}", lambda c=conf, d=does: _other_conf(ground, c, d))  # type: ignore[misc]
 
 
 def alone(ground: Ground) -> Trial:
@@ -200,15 +191,6 @@ def _restore(ground: Ground) -> Trouble | None:
     return rows_differ(world.snapshot().rows, ground.expected.rows, ground.before.rows)
 
 
-def _other_conf(ground: Ground, conf: dict[str, str], does: str) -> Trouble | None:
-    if ground.subject.kind == "memory":
-        raise CannotBeTried("rows in memory know no Spark")
-    world, same = ground.fresh(conf=conf), ground.fresh()
-    world.act()
-    same.act()
-    return _same_rows(ground, world, same, does)
-
-
 def _same_rows(ground: Ground, world: ProjectWorld, same: ProjectWorld, does: str) -> Trouble | None:
     ignored = ground.subject.ignored
     columns = [name for name in differing_columns(world.records(), same.records()) if name not in ignored]
@@ -272,4 +254,4 @@ _WARM: dict[str, tuple[str, Callable[[Ground], Trouble | None]]] = {
     "backfill": ("fills three slots, dies in the second, and fills them again", _backfill),
     "restore": ("runs, the version before it is restored, and runs again with --force", _restore),
 }
-WAYS = (EFFECTS, CLEAN, *_WARM, *_SETTINGS, ALONE, AT_ONCE)
+WAYS = (EFFECTS, CLEAN, *_WARM, ALONE, AT_ONCE)
